@@ -1,0 +1,1 @@
+"""Data sets: each loader returns a NamedTuple of arrays."""

@@ -1,0 +1,26 @@
+"""Inducing-point Gaussian processes on features, in plain torch."""
+
+from due.gp.cholesky import JitterWarning
+from due.gp.collapsed import collapsed_bound, set_optimal_q
+from due.gp.exact import log_marginal_likelihood, posterior
+from due.gp.inducing import InducingGP
+from due.gp.initialise import features, initialise, warm_start
+from due.gp.kernels import Kernel
+from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax
+
+__all__ = [
+    "Gaussian",
+    "InducingGP",
+    "JitterWarning",
+    "Kernel",
+    "Likelihood",
+    "Normal",
+    "Softmax",
+    "collapsed_bound",
+    "features",
+    "initialise",
+    "log_marginal_likelihood",
+    "posterior",
+    "set_optimal_q",
+    "warm_start",
+]

@@ -1,0 +1,81 @@
+"""Titsias's bound (2009): inducing points under Gaussian noise, q(U) optimal in closed form.
+
+With A = √s L⁻¹ κ(Z, h), weights w (1 if absent), r = y − μ, B = I + Σ_n w_n a_n a_nᵀ / σ²:
+
+bound = Σ_n w_n log N(r_n | 0, σ²) + ½ bᵀ B⁻¹ b − ½ log|B| − Σ_n w_n (k_nn − ‖a_n‖²) / 2σ²,
+b = Σ_n w_n a_n r_n / σ²,    q(v) = N(B⁻¹ b, B⁻¹).
+
+For w = 1 it is log N(y | μ, Q + σ² I) − tr(K − Q) / 2σ² with Q = AᵀA.
+"""
+
+from math import log, pi
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from due.gp.cholesky import cholesky
+from due.gp.inducing import InducingGP, column_squares, times
+
+
+def collapsed_bound(
+    gp: InducingGP,
+    h: Float[Tensor, "N J"],
+    y: Float[Tensor, "N T"],
+    sigma2: Float[Tensor, " noises"],
+    weights: Float[Tensor, " N"] | None = None,
+) -> Float[Tensor, ""]:
+    """The bound on log p(y), summed over outputs; one noise variance `sigma2`, or one for each."""
+    sigma2, w, r = sigma2.double(), _weights(y, weights), _residual(gp, y)
+    A = _project(gp, h)  # (T or 1, M, N)
+    B, b = _precision(A, r, sigma2, w)
+    L_B = _factor(B)
+    fit = torch.linalg.solve_triangular(L_B, b[..., None], upper=False).square().sum((-2, -1))
+    log_det_B = 2 * L_B.diagonal(dim1=-2, dim2=-1).log().sum(-1)  # (T or 1,)
+    unexplained = gp.kernel.outputscale[:, None] - column_squares(A)  # (T or 1, N)
+    misfit = (w * (r.square() + unexplained)).sum(-1) / sigma2  # (T,)
+    constant = w.sum() * (log(2 * pi) + sigma2.log())  # (T or 1,)
+    return 0.5 * (fit - log_det_B - misfit - constant).sum()
+
+
+@torch.no_grad()
+def set_optimal_q(
+    gp: InducingGP,
+    h: Float[Tensor, "N J"],
+    y: Float[Tensor, "N T"],
+    sigma2: Float[Tensor, " noises"],
+    weights: Float[Tensor, " N"] | None = None,
+) -> None:
+    """Set q(V) to the posterior given y = f(h) + N(0, σ²), the maximiser of the ELBO."""
+    B, b = _precision(
+        _project(gp, h), _residual(gp, y), sigma2.double(), _weights(y, weights)
+    )  # (T or 1, M, M), (T, M)
+    # B = U Uᵀ with U upper triangular, so S = B⁻¹ = L_S L_Sᵀ with L_S = U⁻ᵀ lower triangular
+    U = _factor(B.flip(-2, -1)).flip(-2, -1)
+    eye = torch.eye(B.shape[-1], dtype=B.dtype, device=B.device).expand_as(U)
+    L_S = torch.linalg.solve_triangular(U.mT, eye, upper=False).expand(gp.T, -1, -1)
+    gp.set_q(times(times(b[:, None], L_S), L_S.mT)[:, 0], L_S)
+
+
+def _project(gp: InducingGP, h: Tensor) -> Tensor:
+    return gp.kernel.outputscale.sqrt()[:, None, None] * gp.project(h)
+
+
+def _weights(y: Tensor, weights: Tensor | None) -> Tensor:
+    return y.new_ones(len(y), dtype=torch.float64) if weights is None else weights.double()
+
+
+def _residual(gp: InducingGP, y: Tensor) -> Tensor:
+    return (y.double() - gp.mu.double()).mT  # (T, N)
+
+
+def _precision(A: Tensor, r: Tensor, sigma2: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """B = I + A W Aᵀ / σ² and b = A W r / σ²."""
+    AW = A * w
+    eye = torch.eye(A.shape[-2], dtype=A.dtype, device=A.device)
+    B = eye + AW @ A.mT / sigma2[:, None, None]
+    return B, times(r[:, None], AW.mT)[:, 0] / sigma2[:, None]
+
+
+def _factor(B: Tensor) -> Tensor:
+    return cholesky(B, jitter=0.0)  # B ≥ I: fails on NaN only

@@ -1,0 +1,56 @@
+"""Exact GP under Gaussian noise: y ~ N(μ, K + σ² I), for N up to a few thousand."""
+
+from math import log, pi
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from due.gp.kernels import Kernel
+
+
+class MarginalLikelihood(NamedTuple):
+    """log p(y) = data_fit − complexity − N/2 log 2π, for each output."""
+
+    data_fit: Float[Tensor, " T"]  # −½ (y − μ)ᵀ (K + σ² I)⁻¹ (y − μ)
+    complexity: Float[Tensor, " T"]  # ½ log|K + σ² I|
+    total: Float[Tensor, " T"]
+
+
+def log_marginal_likelihood(
+    kernel: Kernel,
+    h: Float[Tensor, "N J"],
+    y: Float[Tensor, "N T"],
+    sigma2: Float[Tensor, " noises"],
+    mu: Float[Tensor, " T"] | float = 0.0,
+) -> MarginalLikelihood:
+    """log N(y_t | μ_t, K_t + σ² I) with its two terms apart."""
+    L = _factor(kernel, h, sigma2)
+    white = torch.linalg.solve_triangular(L, (y.double() - mu).mT[..., None], upper=False)[..., 0]
+    data_fit = -0.5 * white.square().sum(-1)
+    complexity = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    return MarginalLikelihood(
+        data_fit, complexity, data_fit - complexity - 0.5 * len(y) * log(2 * pi)
+    )
+
+
+def posterior(
+    kernel: Kernel,
+    h: Float[Tensor, "N J"],
+    y: Float[Tensor, "N T"],
+    sigma2: Float[Tensor, " noises"],
+    h_new: Float[Tensor, "P J"],
+    mu: Float[Tensor, " T"] | float = 0.0,
+) -> tuple[Float[Tensor, "P T"], Float[Tensor, "T P P"]]:
+    """Mean and covariance of f(h_new) given y, without noise."""
+    L = _factor(kernel, h, sigma2)
+    A = torch.linalg.solve_triangular(L, kernel(h, h_new), upper=False)  # (T, N, P)
+    white = torch.linalg.solve_triangular(L, (y.double() - mu).mT[..., None], upper=False)
+    mean = mu + (A.mT @ white)[..., 0].mT
+    return mean, kernel(h_new, h_new) - A.mT @ A
+
+
+def _factor(kernel: Kernel, h: Tensor, sigma2: Tensor) -> Tensor:
+    eye = torch.eye(len(h), dtype=torch.float64, device=h.device)
+    return torch.linalg.cholesky(kernel(h, h) + sigma2.double()[:, None, None] * eye)

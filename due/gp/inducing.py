@@ -1,0 +1,151 @@
+"""Whitened inducing-point GP, Hensman et al. (2015) with the whitening of Matthews (2017).
+
+With k = s κ, κ(Z, Z) = L Lᵀ, u = μ + √s L v, q(v_t) = N(m_t, S_t) and A = L⁻¹ κ(Z, h):
+q(f(h)) = N(μ + √s Aᵀ m,  s (κ(h, h) − Aᵀ A + Aᵀ S A)).
+The algebra is float64 whatever the features.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from due.gp.cholesky import cholesky
+from due.gp.kernels import Kernel, squared_distance
+
+
+class InducingGP(nn.Module):
+    """T independent GPs on features, with M inducing inputs Z in common.
+
+    Parameters
+    ----------
+    Z
+        Inducing inputs, in feature space.
+    T
+        Number of outputs; each has its own mean, kernel scales and q(u).
+    lengthscale
+        Initial length scale of every kernel.
+    kernel
+        Kind of kernel, see `due.gp.Kernel`.
+    shared_kernel
+        One length scale and output scale for all outputs: one Cholesky factor instead of T, which
+        makes a thousand outputs affordable.
+    jitter
+        Added to the diagonal of κ(Z, Z).
+    """
+
+    def __init__(
+        self,
+        Z: Float[Tensor, "M J"],
+        T: int = 1,
+        lengthscale: float = 1.0,
+        kernel: str = "rbf",
+        shared_kernel: bool = False,
+        jitter: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        M = len(Z)
+        self.T, self.shared_kernel, self.jitter = T, shared_kernel, jitter
+        self.kernel = Kernel(kernel, 1 if shared_kernel else T, lengthscale)
+        self.Z = nn.Parameter(Z.detach().clone().double())
+        self.mu = nn.Parameter(torch.zeros(T, dtype=torch.float64))
+        self.m = nn.Parameter(torch.zeros(T, M, dtype=torch.float64))
+        # L_S: below the diagonal as it is, on the diagonal its logarithm
+        self.raw_L_S = nn.Parameter(torch.zeros(T, M, M, dtype=torch.float64))
+
+    @property
+    def L_S(self) -> Float[Tensor, "T M M"]:
+        """Lower factor of S, with a positive diagonal."""
+        raw = self.raw_L_S.double()
+        return raw.tril(-1) + torch.diag_embed(raw.diagonal(dim1=-2, dim2=-1).exp())
+
+    def forward(self, h: Float[Tensor, "N J"]) -> tuple[Float[Tensor, "N T"], Float[Tensor, "N T"]]:
+        """Mean and variance of each q(f_t(h_n)); inputs are independent of one another."""
+        return self._marginal(self.project(h), self.L_S, _outward(h))
+
+    def with_kl(
+        self, h: Float[Tensor, "N J"]
+    ) -> tuple[Float[Tensor, "N T"], Float[Tensor, "N T"], Float[Tensor, ""]]:
+        """Mean, variance and KL at once, for training: L_S is formed only once."""
+        L_S = self.L_S
+        return *self._marginal(self.project(h), L_S, _outward(h)), self._kl(L_S)
+
+    def joint(self, h: Float[Tensor, "N J"]) -> tuple[Float[Tensor, "N T"], Float[Tensor, "T N N"]]:
+        """Mean and covariance of each q(f_t(h_1), …, f_t(h_N))."""
+        A = self.project(h)
+        B = times(self.L_S.mT, A)
+        prior = self.kernel.correlation(squared_distance(h, h)) - A.mT @ A
+        cov = self.kernel.outputscale[:, None, None] * (prior + B.mT @ B)
+        return self._mean(A).to(_outward(h)), cov.to(_outward(h))
+
+    def difference(
+        self, h1: Float[Tensor, "N J"], h0: Float[Tensor, "N J"]
+    ) -> tuple[Float[Tensor, "N T"], Float[Tensor, "N T"]]:
+        """Mean and variance of f_t(h1_n) − f_t(h0_n), from the difference of the two projections.
+
+        Var = s (2 (1 − κ(h1, h0)) − ‖A1 − A0‖² + ‖L_Sᵀ (A1 − A0)‖²): nothing of the size of s
+        cancels when h1 ≈ h0.
+        """
+        A = self.project(torch.cat([h1, h0]))
+        D = A[..., : len(h1)] - A[..., len(h1) :]
+        s = self.kernel.outputscale[:, None]
+        prior = 2 * self.kernel.gap(h1, h0) - column_squares(D)
+        var = s * (prior.clamp_min(0) + column_squares(times(self.L_S.mT, D)))
+        mean = s.sqrt() * times(self.m[:, None].double(), D)[:, 0]
+        return mean.mT.to(_outward(h1)), var.mT.to(_outward(h1))
+
+    def explained(self, h: Float[Tensor, "N J"]) -> Float[Tensor, "N T"]:
+        """Share of the prior variance that the data has removed: Aᵀ (I − S) A, in [0, 1]."""
+        A = self.project(h)
+        removed = column_squares(A) - column_squares(times(self.L_S.mT, A))
+        return removed.mT.clamp(0, 1).to(_outward(h))
+
+    def kl(self) -> Float[Tensor, ""]:
+        """KL(q(V) ‖ N(0, I)) = ½ Σ_t (tr S_t + m_tᵀ m_t − M − log|S_t|)."""
+        return self._kl(self.L_S)
+
+    def project(self, h: Float[Tensor, "N J"]) -> Float[Tensor, "K M N"]:
+        """A = L⁻¹ κ(Z, h), one for each kernel (K = T, or 1 if shared)."""
+        M, Z = len(self.Z), self.Z.double()
+        d2 = squared_distance(torch.cat([Z, h.to(Z)]), Z)  # (M + N, M)
+        kappa = self.kernel.correlation(d2).mT  # (K, M, M + N)
+        L = cholesky(kappa[..., :M], self.jitter)
+        return torch.linalg.solve_triangular(L, kappa[..., M:], upper=False)
+
+    @torch.no_grad()
+    def set_q(self, m: Float[Tensor, "T M"], L_S: Float[Tensor, "T M M"]) -> None:
+        """Set q(V) to N(m, L_S L_Sᵀ)."""
+        diagonal = L_S.diagonal(dim1=-2, dim2=-1)
+        flipped = L_S * diagonal.sign()[:, None]  # the same S, with a positive diagonal
+        self.m.copy_(m)
+        self.raw_L_S.copy_(flipped.tril(-1) + torch.diag_embed(diagonal.abs().log()))
+
+    def _mean(self, A: Tensor) -> Tensor:
+        scale = self.kernel.outputscale.sqrt()[:, None]
+        return self.mu.double() + (scale * times(self.m[:, None].double(), A)[:, 0]).mT  # (N, T)
+
+    def _marginal(self, A: Tensor, L_S: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        prior = 1 - column_squares(A)  # (K, N)
+        var = prior.clamp_min(1e-12) + column_squares(times(L_S.mT, A))  # (T, N)
+        var = self.kernel.outputscale[:, None] * var
+        return self._mean(A).to(dtype), var.mT.to(dtype)
+
+    def _kl(self, L_S: Tensor) -> Tensor:
+        log_diagonal = self.raw_L_S.double().diagonal(dim1=-2, dim2=-1)
+        squares = L_S.square().sum() + self.m.double().square().sum()
+        return 0.5 * (squares - self.m.numel()) - log_diagonal.sum()
+
+
+def times(W: Float[Tensor, "T R M"], A: Float[Tensor, "K M N"]) -> Float[Tensor, "T R N"]:
+    """W_t A_t, or W_t A_1 in one product when all outputs share A."""
+    if len(A) == len(W):
+        return W @ A
+    return (W.reshape(-1, W.shape[-1]) @ A[0]).unflatten(0, W.shape[:2])
+
+
+def _outward(h: Tensor) -> torch.dtype:
+    return torch.promote_types(h.dtype, torch.float32)  # bfloat16 features, float32 answers
+
+
+def column_squares(A: Float[Tensor, "T M N"]) -> Float[Tensor, "T N"]:
+    """‖a_n‖² of each column."""
+    return (A * A).sum(-2)

@@ -1,0 +1,62 @@
+"""Algorithm 1, step 2: Z = k-means centroids of p features, l = their mean pairwise distance."""
+
+import warnings
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor, nn
+
+from due.gp.collapsed import set_optimal_q
+from due.gp.inducing import InducingGP
+
+
+@torch.no_grad()
+def features(
+    f: nn.Module, X: Tensor, p: int = 1000, seed: int = 0
+) -> tuple[Float[Tensor, "p J"], Int[Tensor, " p"]]:
+    """f(X) of p random rows in eval mode (all rows if fewer), and which rows they are."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randperm(len(X), generator=generator)[:p]
+    training = f.training
+    f.eval()
+    h = torch.cat([f(X[part]) for part in rows.split(256)])
+    f.train(training)
+    return h, rows
+
+
+def initialise(
+    h: Float[Tensor, "p J"], M: int, seed: int = 0
+) -> tuple[Float[Tensor, "M J"], float]:
+    """Inducing inputs Z and length scale l from features h.
+
+    With fewer distinct features than M the centroids repeat; a spread of zero gives l = 1.
+    """
+    if not torch.isfinite(h).all():
+        raise ValueError("features hold NaN or infinite values; check the inputs and the network")
+    points = h.detach().double().cpu().numpy()
+    if len(points) <= M:
+        centres = points[np.arange(M) % len(points)]
+    else:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct points than M
+            centres = KMeans(M, n_init=1, random_state=seed).fit(points).cluster_centers_
+    spread = torch.pdist(torch.from_numpy(points)).mean().item() if len(points) > 1 else 0.0
+    return torch.from_numpy(centres).to(h.device), spread if spread > 0 else 1.0
+
+
+def warm_start(
+    gp: InducingGP,
+    h: Float[Tensor, "p J"],
+    y: Int[Tensor, " p"],
+    scale: float = 6.0,
+) -> None:
+    """Set q(V) to the posterior of GP regression on `scale` times the centred one-hot labels.
+
+    With m = 0 no gradient reaches the features; from here the first step already knows the classes.
+    """
+    onehot = torch.nn.functional.one_hot(y, gp.T).double()
+    target = scale * (onehot - 1 / gp.T)
+    set_optimal_q(gp, h, target, torch.ones(1, dtype=torch.float64, device=h.device))

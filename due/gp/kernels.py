@@ -1,0 +1,189 @@
+"""Stationary kernels k_t(h, z) = s_t κ(r²), r = ‖h − z‖ / l_t, for T outputs side by side."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+
+class Kernel(nn.Module):
+    """T kernels of one kind, each with its own length scale l and output scale s.
+
+    Parameters
+    ----------
+    kind
+        "rbf", "matern12", "matern32", "matern52" or "rq" (rational quadratic).
+    T
+        Number of kernels; 1 if all outputs share one.
+    lengthscale, outputscale
+        Initial values; both are learned through a softplus.
+    """
+
+    def __init__(
+        self, kind: str = "rbf", T: int = 1, lengthscale: float = 1.0, outputscale: float = 0.6931
+    ) -> None:
+        super().__init__()
+        if kind not in KINDS:
+            raise ValueError(f"kernel={kind!r} is not one of {', '.join(KINDS)}")
+        self.kind, self.T = kind, T
+        self.raw_lengthscale = nn.Parameter(inverse_softplus(lengthscale, T))
+        self.raw_outputscale = nn.Parameter(inverse_softplus(outputscale, T))
+        self.raw_alpha = nn.Parameter(inverse_softplus(1.0, T)) if kind == "rq" else None
+
+    @property
+    def lengthscale(self) -> Float[Tensor, " T"]:
+        """l_t."""
+        return softplus(self.raw_lengthscale.double())
+
+    @property
+    def outputscale(self) -> Float[Tensor, " T"]:
+        """s_t, the prior variance."""
+        return softplus(self.raw_outputscale.double())
+
+    def forward(self, h: Float[Tensor, "N J"], z: Float[Tensor, "M J"]) -> Float[Tensor, "T N M"]:
+        """k_t(h_n, z_m) in float64."""
+        return self.outputscale[:, None, None] * self.correlation(squared_distance(h, z))
+
+    def correlation(self, d2: Float[Tensor, "N M"]) -> Float[Tensor, "T N M"]:
+        """κ_t from ‖h_n − z_m‖²."""
+        r2 = d2 / self.lengthscale.square()[:, None, None]
+        if self.raw_alpha is None:
+            return _Correlation.apply(r2, self.kind)  # type: ignore[no-untyped-call]
+        alpha = softplus(self.raw_alpha.double())[:, None, None]
+        return torch.exp(-alpha * torch.log1p(r2 / (2 * alpha)))
+
+    def gap(self, h: Float[Tensor, "N J"], z: Float[Tensor, "N J"]) -> Float[Tensor, "T N"]:
+        """1 − κ_t(h_n, z_n), row by row; exactly 0 where h_n = z_n."""
+        d2 = (h.double() - z.double()).square().sum(-1)
+        # −expm1(log κ): 1 − κ itself has no digit left below ‖h − z‖ = 1e-8 l
+        return -self._log_correlation(d2 / self.lengthscale.square()[:, None]).expm1()
+
+    def _log_correlation(self, r2: Float[Tensor, "T N"]) -> Float[Tensor, "T N"]:
+        if self.raw_alpha is None:
+            return CORRELATIONS[self.kind].log(r2)
+        alpha = softplus(self.raw_alpha.double())[:, None]
+        return -alpha * torch.log1p(r2 / (2 * alpha))
+
+
+def squared_distance(a: Float[Tensor, "N J"], b: Float[Tensor, "M J"]) -> Float[Tensor, "N M"]:
+    """‖a_n − b_m‖² in float64; both are moved to the mean of b first, where less cancels."""
+    b = b.double()
+    centre = b.detach().mean(0)
+    a, b = a.double() - centre, b - centre
+    return _SquaredDistance.apply(a, b)  # type: ignore[no-untyped-call]
+
+
+def inverse_softplus(value: float | Tensor, T: int) -> Float[Tensor, " T"]:
+    """x with log(1 + eˣ) = value, T times."""
+    y = torch.as_tensor(value, dtype=torch.float64).expand(T)
+    return y + torch.log(-torch.expm1(-y))
+
+
+class _SquaredDistance(torch.autograd.Function):
+    """d² = ‖a‖² + ‖b‖² − 2 a bᵀ, with a lean backward: ∂a = 2 (a Σ_m G − G b)."""
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        squares = (a * a).sum(1)[:, None] + (b * b).sum(1)
+        return torch.addmm(squares, a, b.mT, alpha=-2).clamp_min_(0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        (a, b), (G,) = ctx.saved_tensors, grads
+        grad_a = torch.addmm(G.sum(1)[:, None] * a, G, b, alpha=-2, beta=2)
+        grad_b = torch.addmm(G.sum(0)[:, None] * b, G.mT, a, alpha=-2, beta=2)
+        return grad_a, grad_b
+
+
+class _Correlation(torch.autograd.Function):
+    """κ(r²) with its derivative in closed form, finite where points coincide."""
+
+    @staticmethod
+    def forward(ctx: Any, r2: Tensor, kind: str) -> Tensor:
+        ctx.save_for_backward(r2)
+        ctx.kind = kind
+        return CORRELATIONS[kind].value(r2)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (r2,) = ctx.saved_tensors
+        return grads[0] * CORRELATIONS[ctx.kind].slope(r2), None
+
+
+class Correlation(NamedTuple):
+    """κ, dκ/dr² and log κ, all as functions of r²."""
+
+    value: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor], Tensor]
+    log: Callable[[Tensor], Tensor]
+
+
+def _rbf(r2: Tensor) -> Tensor:
+    return (-0.5 * r2).exp_()
+
+
+def _rbf_slope(r2: Tensor) -> Tensor:
+    return torch.exp(-0.5 * r2) * -0.5
+
+
+def _matern12(r2: Tensor) -> Tensor:
+    return r2.sqrt().neg_().exp_()
+
+
+def _matern12_slope(r2: Tensor) -> Tensor:
+    r = r2.clamp_min(1e-30).sqrt()
+    return torch.where(r2 > 0, torch.exp(-r) / (-2 * r), 0.0)  # no direction where points coincide
+
+
+def _matern32(r2: Tensor) -> Tensor:
+    r = (3 * r2).sqrt_()
+    return r.neg().exp_().mul_(r.add_(1))  # (1 + r) e⁻ʳ
+
+
+def _matern32_slope(r2: Tensor) -> Tensor:
+    return -1.5 * torch.exp(-(3 * r2).clamp_min(1e-30).sqrt())
+
+
+def _matern52(r2: Tensor) -> Tensor:
+    r = (5 * r2).sqrt_()
+    return r.neg().exp_().mul_(r.add_(1).add_(r2, alpha=5 / 3))  # (1 + r + r²/3) e⁻ʳ
+
+
+def _matern52_slope(r2: Tensor) -> Tensor:
+    r = (5 * r2).clamp_min(1e-30).sqrt()
+    return (1 + r) * torch.exp(-r) * (-5 / 6)
+
+
+def _log_rbf(r2: Tensor) -> Tensor:
+    return -0.5 * r2
+
+
+def _log_matern12(r2: Tensor) -> Tensor:
+    return -_distance(r2)
+
+
+def _log_matern32(r2: Tensor) -> Tensor:
+    r = _distance(3 * r2)
+    return torch.log1p(r) - r
+
+
+def _log_matern52(r2: Tensor) -> Tensor:
+    r = _distance(5 * r2)
+    return torch.log1p(r + r.square() / 3) - r
+
+
+def _distance(r2: Tensor) -> Tensor:
+    return torch.where(r2 > 0, r2.clamp_min(1e-30).sqrt(), 0.0)  # a finite gradient at 0
+
+
+CORRELATIONS = {
+    "rbf": Correlation(_rbf, _rbf_slope, _log_rbf),
+    "matern12": Correlation(_matern12, _matern12_slope, _log_matern12),
+    "matern32": Correlation(_matern32, _matern32_slope, _log_matern32),
+    "matern52": Correlation(_matern52, _matern52_slope, _log_matern52),
+}
+KINDS = (*CORRELATIONS, "rq")  # (1 + r² / 2α)^−α has a parameter of its own

@@ -1,0 +1,132 @@
+"""Likelihoods p(y | f): what a latent N(mean, var) says about y, and how well it explains it."""
+
+from math import log, pi
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from due.gp import softmax
+from due.gp.kernels import inverse_softplus
+
+
+class Normal(NamedTuple):
+    """Mean and variance of independent normals."""
+
+    mean: Float[Tensor, "N T"]
+    var: Float[Tensor, "N T"]
+
+
+class Gaussian(nn.Module):
+    """y = f + N(0, σ²); one learned σ² for all outputs, or one for each.
+
+    Parameters
+    ----------
+    noises
+        1, or the number of outputs.
+    sigma2
+        Initial noise variance.
+    """
+
+    def __init__(self, noises: int = 1, sigma2: float = 0.6931) -> None:
+        super().__init__()
+        self.noises = noises
+        self.raw_sigma2 = nn.Parameter(inverse_softplus(sigma2, noises))
+
+    @property
+    def sigma2(self) -> Float[Tensor, " noises"]:
+        """Noise variance σ²."""
+        return SMALLEST_NOISE + softplus(self.raw_sigma2.double())
+
+    def expected_log_prob(
+        self, mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"], y: Float[Tensor, "N T"]
+    ) -> Float[Tensor, " N"]:
+        """E[log N(y | f, σ²)] = −½ (log 2πσ² + ((y − mean)² + var) / σ²), summed over outputs."""
+        sigma2 = self.sigma2.to(mean.dtype)
+        misfit = ((y - mean).square() + var) / sigma2
+        return -0.5 * (log(2 * pi) + sigma2.log() + misfit).sum(-1)
+
+    def predictive(self, mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]) -> Normal:
+        """N(mean, var + σ²): a new observation, noise included."""
+        return Normal(mean, var + self.sigma2.to(var.dtype))
+
+
+class Softmax(nn.Module):
+    """p(y = c | f) = softmax(f)_c over T classes.
+
+    Parameters
+    ----------
+    T
+        Number of classes.
+    method
+        How the probabilities E[softmax(f)] are computed: "quasi" (quadrature for two classes, a
+        symmetric quasi-random set otherwise), "monte_carlo" (the paper's 32 samples) or
+        "mean_field" (closed form).
+    samples
+        Random samples of the training loss.
+    """
+
+    epsilon: Tensor
+    plain_epsilon: Tensor
+
+    def __init__(self, T: int, method: str = "quasi", samples: int = 10) -> None:
+        super().__init__()
+        if method not in METHODS:
+            raise ValueError(f"method={method!r} is not one of {', '.join(METHODS)}")
+        if T < 2:
+            raise ValueError(f"a softmax needs at least two classes, not {T}")
+        self.T, self.method, self.samples = T, method, samples
+        self.register_buffer("epsilon", softmax.base_points(T))
+        self.register_buffer("plain_epsilon", _plain_points(32, T))
+
+    def expected_log_prob(
+        self, mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"], y: Int[Tensor, " N"]
+    ) -> Float[Tensor, " N"]:
+        """E[log softmax(f)_y]: by random samples in training, deterministically in eval mode."""
+        if self.training:
+            epsilon = torch.randn(self.samples, *mean.shape, dtype=mean.dtype, device=mean.device)
+            log_prob = _log_softmax(mean + var.sqrt() * epsilon).mean(0)
+        else:
+            log_prob = softmax.expectation(_log_softmax, mean, var, self.epsilon)
+        return log_prob.gather(-1, y[:, None])[:, 0]
+
+    def predictive(
+        self, mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]
+    ) -> Float[Tensor, "N T"]:
+        """Class probabilities E[softmax(f)]."""
+        if self.method == "mean_field":
+            return softmax.mean_field(mean, var)
+        if self.method == "monte_carlo":
+            return softmax.monte_carlo(mean, var, self.plain_epsilon)
+        return softmax.expectation(_softmax, mean, var, self.epsilon)
+
+    def expected_entropy(
+        self, mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]
+    ) -> Float[Tensor, " N"]:
+        """E[−Σ_c p_c log p_c] for p = softmax(f): the doubt that no data would remove."""
+        return softmax.expectation(_surprise, mean, var, self.epsilon).sum(-1)
+
+
+METHODS = ("quasi", "monte_carlo", "mean_field")
+SMALLEST_NOISE = 1e-6
+Likelihood = Gaussian | Softmax
+
+
+def _softmax(f: Tensor) -> Tensor:
+    return torch.softmax(f, -1)
+
+
+def _log_softmax(f: Tensor) -> Tensor:
+    return torch.log_softmax(f, -1)
+
+
+def _surprise(f: Tensor) -> Tensor:
+    log_p = torch.log_softmax(f, -1)
+    return -log_p.exp() * log_p
+
+
+def _plain_points(S: int, T: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(S, T, generator=generator, dtype=torch.float64)

@@ -1,0 +1,178 @@
+"""Hold each layer's Lipschitz constant at most c, so a block h + g(h) keeps distances:
+
+(1 − c) ‖h − h'‖ ≤ ‖h + g(h) − h' − g(h')‖ ≤ (1 + c) ‖h − h'‖   when Lip(g) ≤ c < 1.
+"""
+
+import math
+import warnings
+from collections.abc import Iterable
+from itertools import chain
+from typing import Any, TypedDict, TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+
+from due.lipschitz.bounded import Bounded
+from due.lipschitz.operators import Operator, is_pointwise
+from due.lipschitz.report import obstacle, report
+from due.lipschitz.shapes import evaluating, input_shapes
+from due.lipschitz.spectral_batch_norm import SpectralBatchNorm, bound_batch_norm
+from due.lipschitz.spectral_norm import SpectralNorm, bound_operator
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+class UnboundedLayerWarning(UserWarning):
+    """Some layers of the network have no Lipschitz bound."""
+
+
+class Constraint(TypedDict):
+    """What makes a plain layer a bounded one again: all of it goes into JSON."""
+
+    c: float
+    in_shape: list[int] | None
+    momentum: float | None
+
+
+def constrain(
+    network: Network,
+    c: float | int,
+    example: Tensor | tuple[Any, ...],
+    *,
+    batch_norm_momentum: float = 0.01,
+    recalibrate: Iterable[Any] | None = None,
+) -> Network:
+    """Bound every linear, convolution and batch-norm layer of a network by c, in place.
+
+    At c ≥ 1 residual blocks have no lower bound (1 − c ≤ 0), only an upper one: they may collapse
+    distances, though they need not.
+
+    Parameters
+    ----------
+    network
+        Any module. Its weights and batch-norm statistics are kept: W reads as W / max(1, σ/c).
+        Call it again with another c, or an example of another size, to change the bound.
+    c
+        The bound, c > 0.
+    example
+        One small batch, or a tuple of all arguments. It shows the size of image each convolution
+        meets; a convolution's bound holds for images up to that size.
+    batch_norm_momentum
+        Of each batch-norm layer from now on; the paper's 0.99 is 0.01 here.
+    recalibrate
+        A loader of x or (x, ...). Scaled weights shift what batch norm sees: recompute its
+        statistics on these batches.
+
+    Returns
+    -------
+    The same network. Layers that cannot be bounded are left as they are, and an
+    `UnboundedLayerWarning` lists them with the reason; `report` shows all.
+
+    Examples
+    --------
+    >>> network = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 8))
+    >>> constrain(network, c=0.95, example=torch.zeros(2, 3))[0]
+    SpectralLinear(in_features=3, out_features=8, bias=True, c=0.95)
+    """
+    if not c > 0:
+        raise ValueError(f"c is {c}; a Lipschitz bound must be a number above 0, such as 0.95")
+    if not math.isfinite(batch_norm_momentum):
+        raise ValueError(f"batch_norm_momentum is {batch_norm_momentum}; take one in [0, 1]")
+    shapes = input_shapes(network, example)
+    for layer in network.modules():
+        if isinstance(layer, Bounded) or obstacle(layer) is None:
+            _bound(layer, float(c), shapes, batch_norm_momentum)
+    converge(network)
+    if recalibrate is not None:
+        recalibrate_batch_norm(network, recalibrate)
+    _warn(network)
+    return network
+
+
+def converge(network: Network) -> Network:
+    """Settle σ in every bounded layer: one power iteration a step runs a little behind."""
+    for layer in network.modules():
+        if isinstance(layer, SpectralNorm):
+            layer.converge()
+    return network
+
+
+@torch.no_grad()
+def recalibrate_batch_norm(network: Network, loader: Iterable[Any]) -> Network:
+    """Batch-norm statistics ← their averages over the batches of a loader of x or (x, ...)."""
+    norms = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    momenta = [norm.momentum for norm in norms]
+    device = next(network.parameters(), torch.empty(0)).device
+    batches = (batch[0] if isinstance(batch, (tuple, list)) else batch for batch in loader)
+    first = next(batches, None)
+    if first is None:
+        raise ValueError("recalibrate: the loader gave no batch; pass one over the training data")
+    with evaluating(network):
+        for norm in norms:
+            norm.train()
+            norm.momentum = None  # the plain average; the first batch replaces what was there
+            cast(Tensor, norm.num_batches_tracked).zero_()
+        try:
+            for x in chain([first], batches):
+                network(x.to(device))
+        finally:
+            for norm, momentum in zip(norms, momenta, strict=True):
+                norm.momentum = momentum
+    return network
+
+
+def constraints(network: nn.Module) -> dict[str, Constraint]:
+    """The bounds of a network by layer name, for JSON; `apply_constraints` puts them on again."""
+    return {
+        name: _constraint(layer)
+        for name, layer in network.named_modules()
+        if isinstance(layer, Bounded)
+    }
+
+
+def apply_constraints(network: Network, bounds: dict[str, Constraint]) -> Network:
+    """Bound a freshly built network as another one was, without an example.
+
+    v starts at random: load the other network's state next, or call `converge`.
+    """
+    for name, bound in bounds.items():
+        layer = network.get_submodule(name)
+        if isinstance(layer, _BatchNorm):
+            bound_batch_norm(layer, bound["c"], bound["momentum"])
+        else:
+            bound_operator(cast(Operator, layer), bound["c"], tuple(bound["in_shape"] or ()))
+    return network
+
+
+def _bound(
+    layer: nn.Module, c: float, shapes: dict[nn.Module, tuple[int, ...]], momentum: float
+) -> None:
+    if isinstance(layer, _BatchNorm):
+        bound_batch_norm(layer, c, momentum)
+    elif isinstance(layer, nn.Linear):
+        bound_operator(layer, c, (layer.in_features,))
+    elif isinstance(layer, _ConvNd) and layer in shapes:
+        bound_operator(layer, c, shapes[layer])
+    elif isinstance(layer, _ConvNd) and is_pointwise(layer):
+        bound_operator(layer, c, (layer.in_channels, *layer.kernel_size))
+    elif isinstance(layer, SpectralNorm):
+        layer.c = c
+
+
+def _constraint(layer: Bounded) -> Constraint:
+    if isinstance(layer, SpectralBatchNorm):
+        return {"c": layer.c, "in_shape": None, "momentum": layer.momentum}
+    return {"c": layer.c, "in_shape": list(cast(Tensor, layer.v).shape[1:]), "momentum": None}
+
+
+def _warn(network: nn.Module) -> None:
+    rows = [row for row in report(network) if not row.bounded]
+    if rows:
+        lines = "\n".join(f"  {row.name or '(root)'} ({row.kind}): {row.note}" for row in rows)
+        warnings.warn(
+            f"{len(rows)} layer(s) have no Lipschitz bound:\n{lines}",
+            UnboundedLayerWarning,
+            stacklevel=3,
+        )

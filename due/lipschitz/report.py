@@ -1,0 +1,129 @@
+"""Which layers of a network are bounded, at what σ and c, and why the others are not."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils.parametrize import ParametrizationList
+
+from due.lipschitz.bounded import Bounded
+from due.lipschitz.operators import is_pointwise
+from due.lipschitz.spectral_norm import SpectralNorm
+
+_CONVOLUTIONS = (
+    nn.Conv1d,
+    nn.Conv2d,
+    nn.Conv3d,
+    nn.ConvTranspose1d,
+    nn.ConvTranspose2d,
+    nn.ConvTranspose3d,
+)
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_SAMPLE_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm, _NormBase)
+
+
+class Row(NamedTuple):
+    """One layer: σ is that of its raw operator, before the bound; None where it is not known."""
+
+    name: str
+    kind: str
+    sigma: float | None
+    c: float | None
+    bounded: bool
+    note: str
+
+
+class Report(list[Row]):
+    """Rows, one a layer, that print as an aligned table."""
+
+    def __str__(self) -> str:
+        head = ("layer", "kind", "sigma", "c", "bounded", "note")
+        lines = [head, *map(_cells, self)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
+
+@torch.no_grad()
+def report(network: nn.Module) -> Report:
+    """Every layer of the network that owns parameters or normalises, bounded or not."""
+    return Report(_row(name, layer) for name, layer in network.named_modules() if _counts(layer))
+
+
+def obstacle(layer: nn.Module) -> str | None:
+    """Why this layer cannot be bounded; None if it can."""
+    if isinstance(layer, Bounded):
+        return None
+    kinds = (nn.Linear, *_CONVOLUTIONS, *_BATCH_NORMS)
+    plain = next((kind for kind in kinds if isinstance(layer, kind)), None)
+    if plain is None:
+        return _other_obstacle(layer)
+    if isinstance(layer, LazyModuleMixin):
+        return "not initialised: the example did not reach it"
+    own = [f for f in ("forward", "_conv_forward") if _differs(f, type(layer), plain)]
+    if own:
+        return f"its class replaces {plain.__name__}.{own[0]}: its operator is not known"
+    if isinstance(layer, _BatchNorm):
+        untracked = "it keeps no running statistics: set track_running_stats=True"
+        return untracked if layer.running_var is None else None
+    return _weight_obstacle(layer._parameters.get("weight"))
+
+
+def _weight_obstacle(weight: Tensor | None) -> str | None:
+    if weight is None:
+        return "its weight is parametrised already: remove that first"
+    if weight.is_complex() or weight.numel() == 0:
+        return "its weight is complex" if weight.is_complex() else "its weight is empty"
+    return None
+
+
+def _other_obstacle(layer: nn.Module) -> str:
+    if isinstance(layer, _SAMPLE_NORMS):
+        return "it divides by the statistics of each input: not Lipschitz near constant inputs"
+    if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
+        return "a table of vectors: its inputs have no distance"
+    if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
+        return "recurrent weights act once a time step: no fixed operator"
+    if isinstance(layer, nn.MultiheadAttention):
+        return "in_proj_weight is left as it is: attention is not Lipschitz"
+    names = ", ".join(name for name, _ in layer.named_parameters(recurse=False))
+    return f"own parameters ({names}): how its forward uses them is not known"
+
+
+def _counts(layer: nn.Module) -> bool:
+    if isinstance(layer, ParametrizationList):  # told of with the layer it belongs to
+        return False
+    kinds = (nn.Linear, _ConvNd, *_SAMPLE_NORMS)
+    return isinstance(layer, kinds) or any(p is not None for p in layer._parameters.values())
+
+
+def _row(name: str, layer: nn.Module) -> Row:
+    if isinstance(layer, Bounded):
+        kind, sigma = layer.plain.__name__, layer.sigma().item()
+        return Row(name, kind, sigma, layer.c, True, _domain(layer))
+    note = obstacle(layer) or "plain: the example did not reach it, or constrain was not called"
+    return Row(name, type(layer).__name__, None, None, False, note)
+
+
+def _domain(layer: Bounded) -> str:
+    """For which inputs the bound holds."""
+    if not isinstance(layer, SpectralNorm):
+        return "in eval mode"
+    if isinstance(layer, _ConvNd) and not is_pointwise(layer):
+        size = "×".join(map(str, layer.v.shape[2:]))
+        return f"for images up to {size}; at larger ones constrain again"
+    return "for images of any size" if isinstance(layer, _ConvNd) else ""
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    sigma, c = ("–" if x is None else f"{x:.4g}" for x in (row.sigma, row.c))
+    return (row.name or "(root)", row.kind, sigma, c, "yes" if row.bounded else "no", row.note)
+
+
+def _differs(method: str, cls: type, plain: type) -> bool:
+    return getattr(cls, method, None) is not getattr(plain, method, None)

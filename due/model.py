@@ -19,7 +19,7 @@ class DUE(nn.Module):
     likelihood
         `Gaussian` or `Softmax`.
     n_data
-        Size N of the training set: the ELBO's two terms are weighed by it.
+        Size N of the training set, or its total weight: it weighs the ELBO's two terms.
 
     Examples
     --------
@@ -31,7 +31,7 @@ class DUE(nn.Module):
     torch.Size([4, 1])
     """
 
-    def __init__(self, f: nn.Module, gp: InducingGP, likelihood: Likelihood, n_data: int) -> None:
+    def __init__(self, f: nn.Module, gp: InducingGP, likelihood: Likelihood, n_data: float) -> None:
         super().__init__()
         self.f, self.gp, self.likelihood, self.n_data = f, gp, likelihood, n_data
 

@@ -106,7 +106,7 @@ class InducingGP(nn.Module):
     def project(self, h: Float[Tensor, "N J"]) -> Float[Tensor, "K M N"]:
         """A = L⁻¹ κ(Z, h), one for each kernel (K = T, or 1 if shared)."""
         M, Z = len(self.Z), self.Z.double()
-        d2 = squared_distance(torch.cat([Z, h.to(Z)]), Z)  # (M + N, M)
+        d2 = squared_distance(torch.cat([Z, h.to(Z)]), Z).fill_diagonal_(0)  # (M + N, M)
         kappa = self.kernel.correlation(d2).mT  # (K, M, M + N)
         L = cholesky(kappa[..., :M], self.jitter)
         return torch.linalg.solve_triangular(L, kappa[..., M:], upper=False)

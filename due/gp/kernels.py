@@ -69,11 +69,15 @@ class Kernel(nn.Module):
 
 
 def squared_distance(a: Float[Tensor, "N J"], b: Float[Tensor, "M J"]) -> Float[Tensor, "N M"]:
-    """‖a_n − b_m‖² in float64; both are moved to the mean of b first, where less cancels."""
-    b = b.double()
-    centre = b.detach().mean(0)
-    a, b = a.double() - centre, b - centre
-    return _SquaredDistance.apply(a, b)  # type: ignore[no-untyped-call]
+    """‖a_n − b_m‖² in float64; both are moved to the mean of b first, where less cancels.
+
+    Rounding leaves 1e-16 ‖b‖² where rows coincide, a distance of 1e-8 ‖b‖ that the Matérn-½ kernel
+    would show; the diagonal is exactly 0 if b is a itself.
+    """
+    centre = b.detach().double().mean(0)
+    moved = a.double() - centre, b.double() - centre
+    d2: Tensor = _SquaredDistance.apply(*moved)  # type: ignore[no-untyped-call]
+    return d2.fill_diagonal_(0) if a is b else d2
 
 
 def inverse_softplus(value: float | Tensor, T: int) -> Float[Tensor, " T"]:

@@ -87,7 +87,7 @@ class Softmax(nn.Module):
         """E[log softmax(f)_y]: by random samples in training, deterministically in eval mode."""
         if self.training:
             epsilon = torch.randn(self.samples, *mean.shape, dtype=mean.dtype, device=mean.device)
-            log_prob = _log_softmax(mean + var.sqrt() * epsilon).mean(0)
+            log_prob = torch.log_softmax(mean + var.sqrt() * epsilon, -1).mean(0)
         else:
             log_prob = softmax.expectation(_log_softmax, mean, var, self.epsilon)
         return log_prob.gather(-1, y[:, None])[:, 0]
@@ -115,15 +115,15 @@ Likelihood = Gaussian | Softmax
 
 
 def _softmax(f: Tensor) -> Tensor:
-    return torch.softmax(f, -1)
+    return torch.softmax(f, 0)
 
 
 def _log_softmax(f: Tensor) -> Tensor:
-    return torch.log_softmax(f, -1)
+    return torch.log_softmax(f, 0)
 
 
 def _surprise(f: Tensor) -> Tensor:
-    log_p = torch.log_softmax(f, -1)
+    log_p = torch.log_softmax(f, 0)
     return -log_p.exp() * log_p
 
 

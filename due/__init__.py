@@ -1,0 +1,20 @@
+"""due: uncertainty from a deep network in one forward pass."""
+
+from due.archive import load, save
+from due.estimators import DUEClassifier, DUERegressor
+from due.frozen import freeze
+from due.lipschitz import constrain
+from due.model import DUE, CollapsedBound
+from due.train import train
+
+__all__ = [
+    "DUE",
+    "CollapsedBound",
+    "DUEClassifier",
+    "DUERegressor",
+    "constrain",
+    "freeze",
+    "load",
+    "save",
+    "train",
+]

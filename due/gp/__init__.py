@@ -7,6 +7,7 @@ from due.gp.inducing import InducingGP
 from due.gp.initialise import features, initialise, warm_start
 from due.gp.kernels import Kernel
 from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax
+from due.gp.reference import Reference
 
 __all__ = [
     "Gaussian",
@@ -15,6 +16,7 @@ __all__ = [
     "Kernel",
     "Likelihood",
     "Normal",
+    "Reference",
     "Softmax",
     "collapsed_bound",
     "features",

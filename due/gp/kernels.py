@@ -55,6 +55,14 @@ class Kernel(nn.Module):
         alpha = softplus(self.raw_alpha.double())[:, None, None]
         return torch.exp(-alpha * torch.log1p(r2 / (2 * alpha)))
 
+    @torch.no_grad()
+    def average(self) -> "Kernel":
+        """One kernel with the mean of the length scales and of the output scales."""
+        mean = Kernel(self.kind, 1, float(self.lengthscale.mean()), float(self.outputscale.mean()))
+        if mean.raw_alpha is not None and self.raw_alpha is not None:
+            mean.raw_alpha.copy_(self.raw_alpha.mean())
+        return mean.to(self.raw_lengthscale.device)
+
     def gap(self, h: Float[Tensor, "N J"], z: Float[Tensor, "N J"]) -> Float[Tensor, "T N"]:
         """1 − κ_t(h_n, z_n), row by row; exactly 0 where h_n = z_n."""
         d2 = (h.double() - z.double()).square().sum(-1)

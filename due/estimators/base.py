@@ -1,0 +1,327 @@
+"""What the estimators share: rows → scaled tensors → network, GP, training → a frozen model."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from due import archive, storage
+from due.estimators.rows import Floats, Rows, Scale, fit_input_scale
+from due.frozen import FrozenDUE, freeze
+from due.gp import InducingGP, Likelihood, Reference, features, initialise
+from due.lipschitz import constrain, converge
+from due.model import DUE
+from due.networks import FCResNet
+from due.train import train
+
+INITIAL_POINTS = 1000  # p of Algorithm 1
+PREDICT_ROWS = 2048  # at once
+MOST_HELD_OUT = 10_000
+Extractor = Callable[[torch.Size], nn.Module]
+
+
+class Targets(NamedTuple):
+    """y as the model wants it: class codes (N,) or standardised values (N, T)."""
+
+    y: Tensor
+    T: int
+    strata: NDArray[Any] | None
+
+
+class Objective(NamedTuple):
+    """What is minimised, and how where the user does not say."""
+
+    name: str
+    loss: nn.Module
+    batch_size: int | None
+    epochs: int
+    lr: float
+    gp_lr: float
+    settle: Callable[[], object]  # puts the model in order before it predicts
+
+
+class DUEEstimator(BaseEstimator):
+    """Abstract: `DUEClassifier` and `DUERegressor` say what y is and which bound to train."""
+
+    extractor: Extractor | None
+    c: float | None
+    n_inducing: int
+    kernel: str
+    epochs: int | None
+    batch_size: int | None
+    lr: float | None
+    gp_lr: float | None
+    validation_fraction: float
+    patience: int
+    warm_start: bool
+    random_state: Any
+    device: str
+    verbose: bool
+
+    model_: DUE
+    frozen_: FrozenDUE
+    reference_: Reference
+    scale_: Scale
+    history_: dict[str, Any]
+    row_shape_: tuple[int, ...]
+    feature_names_in_: NDArray[Any]
+    n_features_in_: int
+
+    @abstractmethod
+    def _likelihood(self, T: int) -> Likelihood: ...
+
+    @abstractmethod
+    def _start(self, gp: InducingGP, h: Tensor, y: Tensor) -> None: ...
+
+    @abstractmethod
+    def _objective(self, model: DUE, data: tuple[Tensor, ...]) -> Objective: ...
+
+    @abstractmethod
+    def _learned(self) -> dict[str, Any]: ...
+
+    @abstractmethod
+    def _relearn(self, learned: dict[str, Any]) -> None: ...
+
+    # training
+
+    @property
+    def _continues(self) -> bool:
+        return self.warm_start and hasattr(self, "model_")
+
+    def _fit(self, rows: Rows, targets: Targets) -> None:
+        self._check_parameters()
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if not self._continues:
+            self.scale_ = fit_input_scale(rows.X, rows.weight)
+        X = torch.as_tensor(self.scale_(rows.X).astype(np.float32))
+        weight = torch.as_tensor((rows.weight / rows.weight.mean()).astype(np.float32))
+        plain = (X, targets.y)
+        data = plain if bool((weight == 1).all()) else (*plain, weight)
+        fitted, held_out = split(len(X), self.validation_fraction, targets.strata, seed)
+        known = tuple(part[fitted] for part in data) if len(held_out) else data
+        n_data = float(rows.weight[fitted.numpy()].sum())
+        if not self._continues:
+            self.row_shape_ = tuple(X.shape[1:])
+            self.model_ = self._build(known[0], known[1], targets.T, n_data, seed).to(self.device)
+        self.model_.n_data = n_data
+        self.history_ = self._train(known, tuple(part[held_out] for part in data), seed)
+        h, _ = features(self.model_.f, known[0].to(self.device), INITIAL_POINTS, seed)
+        self._freeze(h)
+
+    def _build(self, X: Tensor, y: Tensor, T: int, n_data: float, seed: int) -> DUE:
+        """Algorithm 1 up to its loop: features, inducing points, length scale."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            f = self._network().eval()
+        if self.c is not None:
+            constrain(f, self.c, X[:2])
+        h, picked = features(f, X, INITIAL_POINTS, seed)
+        if h.ndim != 2:
+            raise ValueError(
+                f"the extractor gives features of shape {tuple(h.shape[1:])} for a row; it must "
+                "return one vector for each row, shape (N, J)"
+            )
+        Z, lengthscale = initialise(h, min(self.n_inducing, len(h)), seed)
+        gp = InducingGP(Z, T, lengthscale, self.kernel)
+        self._start(gp, h, y[picked])
+        return DUE(f, gp, self._likelihood(T), n_data)
+
+    def _train(
+        self, data: tuple[Tensor, ...], held_out: tuple[Tensor, ...], seed: int
+    ) -> dict[str, Any]:
+        model, watch = self.model_, len(held_out[0]) > 0
+        objective = self._objective(model, data)
+        epochs = self.epochs or objective.epochs
+        optimizer = self._optimizer(objective)
+        falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+
+        def settle() -> None:
+            if self.c is not None:
+                converge(model.f)
+            objective.settle()
+
+        history = train(
+            objective.loss,
+            data,
+            optimizer=optimizer,
+            epochs=epochs,
+            batch_size=objective.batch_size,
+            schedule=None if watch else falling,
+            validation=(lambda: mean_loss(model, held_out)) if watch else None,
+            patience=self.patience if watch else None,
+            before_validation=settle,
+            seed=seed,
+            progress=None if self.verbose else False,
+        )
+        return {"bound": objective.name, "rows": len(data[0]), **history.as_dict()}
+
+    def _optimizer(self, objective: Objective) -> torch.optim.Optimizer:
+        model = self.model_
+        head = [*model.gp.parameters(), *model.likelihood.parameters()]
+        groups: list[dict[str, Any]] = [
+            {"params": list(model.f.parameters()), "lr": self.lr or objective.lr},
+            {"params": head, "lr": self.gp_lr or objective.gp_lr},
+        ]
+        return torch.optim.Adam(groups, fused=True)
+
+    def _network(self) -> nn.Module:
+        return (self.extractor or default_extractor)(torch.Size(self.row_shape_))
+
+    def _freeze(self, reference: Tensor) -> None:
+        """Make ready to predict, in float64: a row's answer must not depend on its batch."""
+        self.frozen_ = freeze(self.model_).double()
+        self.reference_ = Reference(reference, self.model_.gp.kernel)
+
+    def _check_parameters(self) -> None:
+        if self.n_inducing < 1:
+            raise ValueError(f"n_inducing={self.n_inducing}: give at least one inducing point")
+        if not 0 <= self.validation_fraction < 1:
+            raise ValueError(
+                f"validation_fraction={self.validation_fraction} is not in [0, 1); 0.2 holds out "
+                "a fifth of the rows, 0 none"
+            )
+
+    # storage
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted estimator to the directory `path`: `config.json` and safetensors."""
+        check_is_fitted(self)
+        params = self.get_params(deep=False)
+        extractor, seed = params.pop("extractor"), params.pop("random_state")
+        estimator = {
+            "name": type(self).__name__,
+            "params": {**params, "random_state": seed if isinstance(seed, int) else None},
+            "own_extractor": extractor is not None,
+            "row_shape": list(self.row_shape_),
+            "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
+            "scale": self.scale_.as_lists(),
+            "history": self.history_,
+            **self._learned(),
+        }
+        config = {"estimator": estimator, "model": archive.describe(self.model_)}
+        storage.save(path, config, {**self.model_.state_dict(), "reference": self.reference_.H})
+
+    @classmethod
+    def load(cls, path: str | Path, extractor: Extractor | None = None) -> Self:
+        """The estimator saved at `path`; one with an extractor of its own needs it again here."""
+        config, tensors = storage.load(path)
+        saved = config.get("estimator", {})
+        if saved.get("name") != cls.__name__:
+            raise storage.StorageError(
+                f"{path} holds {saved.get('name', 'no estimator')}, not a {cls.__name__}: load it "
+                "with the class that saved it"
+            )
+        if saved["own_extractor"] and extractor is None:
+            raise storage.StorageError(
+                f"{path} was fitted with an extractor of its own: pass the same function as "
+                "extractor=, for a file never says what code to run"
+            )
+        self = cls(extractor, **saved["params"])
+        self.row_shape_ = tuple(saved["row_shape"])
+        self.n_features_in_ = self.row_shape_[0]
+        if saved["feature_names"]:
+            self.feature_names_in_ = np.array(saved["feature_names"], dtype=object)
+        self.scale_ = Scale.from_lists(saved["scale"])
+        self.history_ = saved["history"]
+        self._relearn(saved)
+        reference = tensors.pop("reference").to(self.device)
+        model = archive.rebuild(config["model"], tensors, self._network())
+        self.model_ = model.to(self.device)
+        self._freeze(reference)
+        return self
+
+    # prediction
+
+    def ood_score(self, X: ArrayLike) -> Floats:
+        """How far each row is from the training data, in [0, 1]: 0 on it, 1 where it says nothing.
+
+        One minus the share of the GP's prior variance that is gone once its values at (up to)
+        1,000 training rows are known; see `due.gp.Reference`.
+        """
+        return self._map(lambda frozen, x: 1 - self.reference_(frozen.f(x)), X)
+
+    def score_samples(self, X: ArrayLike) -> Floats:
+        """−`ood_score(X)`: higher is more like the training data, as elsewhere in scikit-learn."""
+        return -self.ood_score(X)
+
+    def _batches(self, X: ArrayLike) -> Iterator[Tensor]:
+        check_is_fitted(self)
+        rows = validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False)
+        for start in range(0, len(rows), PREDICT_ROWS):
+            part = self.scale_(rows[start : start + PREDICT_ROWS])
+            yield torch.as_tensor(part, device=self.device)
+
+    @torch.no_grad()
+    def _map(
+        self, function: Callable[[FrozenDUE, Tensor], Tensor | tuple[Tensor, ...]], X: ArrayLike
+    ) -> Any:
+        """`function(frozen, x)` over batches of rows; each of its outputs joined, as numpy."""
+        batches = self._batches(X)
+        outputs: list[Any] = [function(self.frozen_, batch) for batch in batches]
+        if isinstance(outputs[0], Tensor):
+            return torch.cat(outputs).cpu().numpy()
+        return tuple(torch.cat(parts).cpu().numpy() for parts in zip(*outputs, strict=True))
+
+
+def stochastic(model: DUE, n: int, batch_size: int | None, lr: float, gp_lr: float) -> Objective:
+    """The ELBO in batches, for about 4,000 steps but in 5 to 80 epochs."""
+    batch = batch_size or (64 if n <= 10_000 else 256 if n <= 100_000 else 1024)
+    epochs = min(80, max(5, 4000 * batch // n))
+    return Objective("elbo", model, batch, epochs, lr, gp_lr, lambda: None)
+
+
+def check_weight(sample_weight: ArrayLike | None, X: Floats) -> Floats | None:
+    """Finite weights, none negative and not all zero."""
+    if sample_weight is None:
+        return None
+    weight: Floats = _check_sample_weight(
+        sample_weight, X, dtype=np.float64, ensure_non_negative=True
+    )
+    if not weight.any():
+        raise ValueError("sample_weight is zero everywhere: no row is left to learn from")
+    return weight
+
+
+def default_extractor(shape: torch.Size) -> nn.Module:
+    """FC-ResNet of 4 layers of 128."""
+    if len(shape) != 1:
+        raise ValueError(
+            f"rows have shape {tuple(shape)}; the default network takes vectors: flatten them or "
+            "give an extractor, a function from the shape of a row to an nn.Module"
+        )
+    return FCResNet(shape[0], 128, 4)
+
+
+def split(n: int, fraction: float, strata: NDArray[Any] | None, seed: int) -> tuple[Tensor, Tensor]:
+    """Row numbers to train on and to hold out, each class in both in its share."""
+    generator = np.random.default_rng(seed)
+    order = generator.permutation(n)
+    if strata is not None:
+        place = np.empty(n)
+        for value in np.unique(strata):
+            rows = order[strata[order] == value]
+            place[rows] = (np.arange(len(rows)) + generator.random()) / len(rows)
+        order = np.argsort(place, kind="stable")
+    held = min(int(fraction * n), MOST_HELD_OUT)
+    return torch.as_tensor(np.sort(order[held:])), torch.as_tensor(np.sort(order[:held]))
+
+
+def mean_loss(model: DUE, data: tuple[Tensor, ...]) -> float:
+    """−mean E_q[log p(y)] over rows, in batches."""
+    device = model.gp.Z.device
+    total, weight = 0.0, 0.0
+    for start in range(0, len(data[0]), PREDICT_ROWS):
+        x, y, *w = (part[start : start + PREDICT_ROWS].to(device) for part in data)
+        log_prob = model.expected_log_prob(x, y)
+        share = w[0] if w else torch.ones_like(log_prob)
+        total -= float((share * log_prob).sum())
+        weight += float(share.sum())
+    return total / weight

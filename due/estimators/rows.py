@@ -1,0 +1,88 @@
+"""Rows as an estimator sees them: in one order, without repetitions, on a common scale."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+CANONICAL_ROWS = 10_000
+
+
+class Rows(NamedTuple):
+    """Training rows, each with its weight."""
+
+    X: Floats
+    y: NDArray[Any]
+    weight: Floats
+
+
+def canonical(X: Floats, y: NDArray[Any], weight: Floats | None) -> Rows:
+    """Sorted rows in which equal (x, y) are one row with the sum of their weights.
+
+    A fit then depends neither on the order of the rows nor on whether a repetition is written
+    out or given as a weight. Sorting costs more than it gives beyond 10,000 rows, which are
+    taken as they come. Rows of weight 0 are dropped.
+    """
+    weight = np.ones(len(X)) if weight is None else weight
+    keep = weight > 0
+    if not keep.all():
+        X, y, weight = X[keep], y[keep], weight[keep]
+    if len(X) > CANONICAL_ROWS:
+        return Rows(X, y, weight)
+    keys = np.column_stack([X.reshape(len(X), -1), y.reshape(len(y), -1)])
+    order = np.lexsort(keys.T[::-1])
+    sorted_keys = keys[order]
+    first = np.ones(len(keys), dtype=bool)
+    first[1:] = (sorted_keys[1:] != sorted_keys[:-1]).any(1)
+    starts = np.flatnonzero(first)
+    rows = order[starts]
+    return Rows(X[rows], y[rows], np.add.reduceat(weight[order], starts))
+
+
+class Scale(NamedTuple):
+    """x ↦ (x − mean) / std, in float64."""
+
+    mean: Floats
+    std: Floats
+
+    def __call__(self, x: Floats) -> Floats:
+        """x ↦ (x − mean) / std."""
+        return (x - self.mean) / self.std
+
+    def as_lists(self) -> dict[str, Any]:
+        """For JSON, which keeps every bit of a float."""
+        return {"mean": self.mean.tolist(), "std": self.std.tolist()}
+
+    @classmethod
+    def from_lists(cls, lists: dict[str, Any]) -> "Scale":
+        """The inverse of `as_lists`."""
+        return cls(np.asarray(lists["mean"]), np.asarray(lists["std"]))
+
+    def inverse(self, z: Floats) -> Floats:
+        """(x − mean) / std ↦ x."""
+        return z * self.std + self.mean
+
+
+def fit_input_scale(x: Floats, weight: Floats) -> Scale:
+    """Each column by its own standard deviation, or all by a common one if they share a unit.
+
+    Columns share a unit if half of them span at least half of the widest range, as pixels do.
+    A pixel that hardly ever changes then stays small instead of being blown up.
+    """
+    own = fit_scale(x, weight)
+    span = np.ptp(x.reshape(len(x), x.shape[1], -1), axis=(0, 2))
+    if np.median(span) < span.max() / 2 or not span.any():
+        return own
+    moving = np.where(span.reshape(own.std.shape) > 0, own.std, 0.0)
+    return Scale(own.mean, np.full_like(own.std, np.sqrt(np.mean(moving**2))))
+
+
+def fit_scale(x: Floats, weight: Floats) -> Scale:
+    """Weighted mean and deviation of each column, or channel of images; 1 for a constant one."""
+    axes = (0, *range(2, x.ndim))
+    share = weight.reshape(-1, *[1] * (x.ndim - 1)) / (weight.sum() * np.prod(x.shape[2:]))
+    mean = (x * share).sum(axes, keepdims=True)
+    std = np.sqrt(((x - mean) ** 2 * share).sum(axes, keepdims=True))
+    constant = std <= 10 * np.finfo(np.float64).eps * np.abs(mean)
+    return Scale(mean[0], np.where(constant, 1.0, std)[0])

@@ -1,0 +1,37 @@
+"""How well features H that were seen explain a new one: κ(h, H) (κ(H, H) + j I)⁻¹ κ(H, h).
+
+It is the share of the prior variance that a GP loses at h once its values at H are known, 1 on H
+and 0 far away, and depends on no label: under a softmax the variance of q(f) itself shrinks where
+classes are in doubt rather than where data is.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from due.gp.cholesky import cholesky
+from due.gp.inducing import column_squares
+from due.gp.kernels import Kernel, squared_distance
+
+JITTER = 1e-4
+
+
+class Reference(nn.Module):
+    """Features seen in training, and the model's kernel with its length scales averaged."""
+
+    H: Tensor
+    L_inv: Tensor
+
+    def __init__(self, H: Float[Tensor, "P J"], kernel: Kernel) -> None:
+        super().__init__()
+        self.kernel = kernel.average().requires_grad_(False)
+        self.register_buffer("H", H.detach().double().clone())
+        with torch.no_grad():
+            L = cholesky(self.kernel.correlation(squared_distance(self.H, self.H)), JITTER)
+            eye = torch.eye(len(H), dtype=L.dtype, device=L.device)
+            self.register_buffer("L_inv", torch.linalg.solve_triangular(L[0], eye, upper=False))
+
+    def forward(self, h: Float[Tensor, "N J"]) -> Float[Tensor, " N"]:
+        """Share of the prior variance at each row that H explains, in [0, 1]."""
+        kappa = self.kernel.correlation(squared_distance(h, self.H)).mT  # (1, P, N)
+        return column_squares(self.L_inv @ kappa)[0].clamp(0, 1).to(h.dtype)

@@ -8,19 +8,29 @@ STAMP := $(VENV)/.installed
 
 setup: $(STAMP)
 
+# torch first and pinned: a later requirement on it then finds it satisfied
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt torch
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
-test: $(STAMP) lint
+demo: $(STAMP)
+	$(BIN)/python -m due.demo --out results/demo
+
+test: lint
 	$(BIN)/pytest -n 2
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/probabilities.py
+	$(BIN)/python benchmarks/tabular.py
+	$(BIN)/python benchmarks/million_rows.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -31,7 +31,9 @@ class DUE(nn.Module):
     torch.Size([4, 1])
     """
 
-    def __init__(self, f: nn.Module, gp: InducingGP, likelihood: Likelihood, n_data: float) -> None:
+    def __init__(
+        self, f: nn.Module, gp: InducingGP, likelihood: Likelihood, n_data: int | float
+    ) -> None:
         super().__init__()
         self.f, self.gp, self.likelihood, self.n_data = f, gp, likelihood, n_data
 

@@ -148,4 +148,4 @@ def _outward(h: Tensor) -> torch.dtype:
 
 def column_squares(A: Float[Tensor, "T M N"]) -> Float[Tensor, "T N"]:
     """‖a_n‖² of each column."""
-    return (A * A).sum(-2)
+    return torch.linalg.vecdot(A, A, dim=-2)

@@ -49,7 +49,7 @@ class Kernel(nn.Module):
 
     def correlation(self, d2: Float[Tensor, "N M"]) -> Float[Tensor, "T N M"]:
         """κ_t from ‖h_n − z_m‖²."""
-        r2 = d2 / self.lengthscale.square()[:, None, None]
+        r2 = d2 * self.lengthscale.pow(-2)[:, None, None]
         if self.raw_alpha is None:
             return _Correlation.apply(r2, self.kind)  # type: ignore[no-untyped-call]
         alpha = softplus(self.raw_alpha.double())[:, None, None]
@@ -116,21 +116,21 @@ class _Correlation(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, r2: Tensor, kind: str) -> Tensor:
-        ctx.save_for_backward(r2)
+        kappa = CORRELATIONS[kind].value(r2)
+        ctx.save_for_backward(r2, kappa)
         ctx.kind = kind
-        return CORRELATIONS[kind].value(r2)
+        return kappa
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        (r2,) = ctx.saved_tensors
-        return grads[0] * CORRELATIONS[ctx.kind].slope(r2), None
+        return grads[0] * CORRELATIONS[ctx.kind].slope(*ctx.saved_tensors), None
 
 
 class Correlation(NamedTuple):
-    """κ, dκ/dr² and log κ, all as functions of r²."""
+    """κ and log κ as functions of r², and dκ/dr² as one of r² and κ."""
 
     value: Callable[[Tensor], Tensor]
-    slope: Callable[[Tensor], Tensor]
+    slope: Callable[[Tensor, Tensor], Tensor]
     log: Callable[[Tensor], Tensor]
 
 
@@ -138,17 +138,17 @@ def _rbf(r2: Tensor) -> Tensor:
     return (-0.5 * r2).exp_()
 
 
-def _rbf_slope(r2: Tensor) -> Tensor:
-    return torch.exp(-0.5 * r2) * -0.5
+def _rbf_slope(r2: Tensor, kappa: Tensor) -> Tensor:
+    return -0.5 * kappa
 
 
 def _matern12(r2: Tensor) -> Tensor:
     return r2.sqrt().neg_().exp_()
 
 
-def _matern12_slope(r2: Tensor) -> Tensor:
+def _matern12_slope(r2: Tensor, kappa: Tensor) -> Tensor:
     r = r2.clamp_min(1e-30).sqrt()
-    return torch.where(r2 > 0, torch.exp(-r) / (-2 * r), 0.0)  # no direction where points coincide
+    return torch.where(r2 > 0, kappa / (-2 * r), 0.0)  # no direction where points coincide
 
 
 def _matern32(r2: Tensor) -> Tensor:
@@ -156,8 +156,9 @@ def _matern32(r2: Tensor) -> Tensor:
     return r.neg().exp_().mul_(r.add_(1))  # (1 + r) e⁻ʳ
 
 
-def _matern32_slope(r2: Tensor) -> Tensor:
-    return -1.5 * torch.exp(-(3 * r2).clamp_min(1e-30).sqrt())
+def _matern32_slope(r2: Tensor, kappa: Tensor) -> Tensor:
+    r = (3 * r2).clamp_min(1e-30).sqrt()
+    return -1.5 * (kappa / (1 + r))
 
 
 def _matern52(r2: Tensor) -> Tensor:
@@ -165,9 +166,9 @@ def _matern52(r2: Tensor) -> Tensor:
     return r.neg().exp_().mul_(r.add_(1).add_(r2, alpha=5 / 3))  # (1 + r + r²/3) e⁻ʳ
 
 
-def _matern52_slope(r2: Tensor) -> Tensor:
+def _matern52_slope(r2: Tensor, kappa: Tensor) -> Tensor:
     r = (5 * r2).clamp_min(1e-30).sqrt()
-    return (1 + r) * torch.exp(-r) * (-5 / 6)
+    return -5 / 6 * (1 + r) * kappa / (1 + r + 5 / 3 * r2)
 
 
 def _log_rbf(r2: Tensor) -> Tensor:

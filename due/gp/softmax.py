@@ -6,7 +6,7 @@ the classes and handed out in the order of (mean, var), so that permuting the cl
 answer and equal classes get equal shares. A row's answer depends on nothing but the row.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from math import ceil, log2, pi
 
 import torch
@@ -63,14 +63,19 @@ def rotations(epsilon: Float[Tensor, "B T"]) -> Float[Tensor, "S T"]:
 def _average(g: Callable[[Tensor], Tensor], mean: Tensor, std: Tensor, points: Tensor) -> Tensor:
     """Mean of g over the points: classes first and points last, which vectorises best."""
     S, T = points.shape
-    rows = len(mean) if torch.compiler.is_compiling() else max(1, CACHE // (S * T))
     blocks = points.split(max(1, CACHE // T))
     parts = []
-    for m, s in zip(mean.split(rows), std.split(rows), strict=True):
+    for m, s in _row_blocks(mean, std, max(1, CACHE // (S * T))):
         m, s = m.mT[..., None], s.mT[..., None]  # (T, rows, 1)
         sums = [g(m + s * block.mT[:, None]).sum(-1) for block in blocks]  # each (T, rows)
         parts.append(torch.stack(sums).sum(0).mT)
     return torch.cat(parts) / S
+
+
+def _row_blocks(mean: Tensor, std: Tensor, rows: int) -> Iterable[tuple[Tensor, Tensor]]:
+    if torch.compiler.is_compiling():  # a graph for any number of rows has no loop over them
+        return [(mean, std)]
+    return zip(mean.split(rows), std.split(rows), strict=True)
 
 
 def _quadrature(g: Callable[[Tensor], Tensor], mean: Tensor, var: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ class SpectralNorm(Bounded):
         """σ = max_g ‖A_g v_g‖; the gradient is that of uᵀA v with u = A v / σ and v held."""
         W = in_full(self.raw_weight)
         with _no_autocast(W):
-            v = value_now(self.v) if self.training else self.v.clone()  # v may move before backward
+            v = self._v_now()
             if v.dtype != W.dtype:  # rounded to few bits, v is not quite a unit vector
                 v = normalise(v.to(W.dtype), self._groups)
             return norms(apply(self._layer, W, v), self._groups).amax()
@@ -55,9 +55,9 @@ class SpectralNorm(Bounded):
         with _no_autocast(W):
             u = apply(self._layer, W, v.to(W.dtype))
             w = adjoint(self._layer, W, u, v.shape[2:])
-            size = norms(w, self._groups)
+            size = expand(norms(w, self._groups), w)
             moves = (size > 0) & (size < torch.inf)
-            v.copy_(torch.where(expand(moves, w), w / expand(size, w), v))
+            v.copy_(torch.where(moves, w / size, v))
 
     @torch.no_grad()
     def converge(self) -> None:
@@ -72,6 +72,10 @@ class SpectralNorm(Bounded):
         At = partial(adjoint, self._layer, W, size=self.v.shape[2:])
         with _no_autocast(W):
             self.v.copy_(leading_vector(A, At, V, self._groups))
+
+    def _v_now(self) -> Tensor:
+        """A copy: v may move before backward."""
+        return value_now(self.v) if self.training else self.v.clone()
 
     @property
     def _layer(self) -> Operator:
@@ -124,6 +128,6 @@ def _in_backward() -> bool:
 
 def _no_autocast(W: Tensor) -> AbstractContextManager[Any]:
     kind = W.device.type
-    if not torch.amp.is_autocast_available(kind):
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
         return nullcontext()
     return torch.autocast(kind, enabled=False)

@@ -1,6 +1,6 @@
 """A trained DUE made ready for prediction only: spectral norms folded, the GP's algebra done.
 
-With κ(Z, Z) = L Lᵀ, α = √s L⁻ᵀ m and R = L_Sᵀ L⁻¹, a row costs a kernel vector κ(Z, h) and
+With κ(Z, Z) = L Lᵀ, α = √s L⁻ᵀ m and R = L_Sᵀ L⁻¹, a row costs a kernel vector κ = κ(Z, h) and
 mean = μ + αᵀ κ,  var = s (1 − ‖L⁻¹ κ‖² + ‖R κ‖²).
 """
 
@@ -24,47 +24,51 @@ class FrozenGP(nn.Module):
     centre: Tensor
     Z: Tensor
     squares: Tensor
+    precision: Tensor
     mu: Tensor
+    s: Tensor
     L_inv: Tensor
-    alpha: Tensor
-    R: Tensor
+    R_alpha: Tensor
 
     def __init__(self, gp: InducingGP) -> None:
         super().__init__()
         self.kernel = deepcopy(gp.kernel).requires_grad_(False)
-        Z = gp.Z.detach().double()
+        Z, s = gp.Z.detach().double(), self.kernel.outputscale
         L = cholesky(self.kernel.correlation(squared_distance(Z, Z)), gp.jitter)
         eye = torch.eye(len(Z), dtype=L.dtype, device=L.device).expand_as(L)
         L_inv = torch.linalg.solve_triangular(L, eye, upper=False)  # (K, M, M)
+        alpha = s.sqrt()[:, None, None] * times(gp.m.detach().double()[:, None], L_inv)
+        R = times(gp.L_S.detach().mT, L_inv)  # (T, M, M)
         self.register_buffer("centre", Z.mean(0))
         self.register_buffer("Z", Z - self.centre)
         self.register_buffer("squares", self.Z.square().sum(1))
-        self.register_buffer("mu", gp.mu.detach().double().clone())
+        self.register_buffer("precision", self.kernel.lengthscale.pow(-2)[:, None, None])
+        self.register_buffer("mu", gp.mu.detach().double()[:, None].clone())
+        self.register_buffer("s", s[:, None].clone())
         self.register_buffer("L_inv", L_inv)
-        alpha = times(gp.m.detach().double()[:, None], L_inv)  # (T, 1, M)
-        self.register_buffer("alpha", alpha * self.kernel.outputscale.sqrt()[:, None, None])
-        self.register_buffer("R", times(gp.L_S.detach().mT, L_inv))  # (T, M, M)
+        self.register_buffer("R_alpha", torch.cat([R, alpha], 1))  # (T, M + 1, M): one product
 
     def forward(self, h: Float[Tensor, "N J"]) -> Normal:
         """Mean and variance of each q(f_t(h_n))."""
         kappa = self._correlation(h)
-        prior = 1 - column_squares(self.L_inv @ kappa)
-        var = prior.clamp_min(1e-12) + column_squares(times(self.R, kappa))  # (T, N)
-        var = self.kernel.outputscale[:, None] * var
-        mean = self.mu + times(self.alpha, kappa)[:, 0].mT
-        return Normal(mean.to(_outward(h)), var.mT.to(_outward(h)))
+        product = times(self.R_alpha, kappa)  # (T, M + 1, N)
+        prior = (1 - column_squares(self.L_inv @ kappa)).clamp_min(1e-12)
+        var = self.s * (prior + column_squares(product[:, :-1]))  # (T, N)
+        mean = self.mu + product[:, -1]
+        return Normal(mean.mT.to(_outward(h)), var.mT.to(_outward(h)))
 
     def explained(self, h: Float[Tensor, "N J"]) -> Float[Tensor, "N T"]:
         """Share of the prior variance that the data has removed, in [0, 1]."""
         kappa = self._correlation(h)
-        removed = column_squares(self.L_inv @ kappa) - column_squares(times(self.R, kappa))
+        left = column_squares(times(self.R_alpha, kappa)[:, :-1])
+        removed = column_squares(self.L_inv @ kappa) - left
         return removed.mT.clamp(0, 1).to(_outward(h))
 
     def _correlation(self, h: Tensor) -> Tensor:
         moved = h.double() - self.centre  # as in `squared_distance`, with Z's part done before
-        squares = moved.square().sum(1, keepdim=True) + self.squares
-        d2 = torch.addmm(squares, moved, self.Z.mT, alpha=-2).clamp_min(0)  # (N, M)
-        return self.kernel.correlation(d2).mT  # (K, M, N)
+        squares = torch.linalg.vecdot(moved, moved)[:, None] + self.squares
+        d2 = torch.addmm(squares, moved, self.Z.mT, alpha=-2).clamp_min_(0)  # (N, M)
+        return self.kernel.kappa(d2 * self.precision).mT  # (K, M, N)
 
 
 class FrozenDUE(nn.Module):

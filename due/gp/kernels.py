@@ -49,11 +49,16 @@ class Kernel(nn.Module):
 
     def correlation(self, d2: Float[Tensor, "N M"]) -> Float[Tensor, "T N M"]:
         """κ_t from ‖h_n − z_m‖²."""
-        r2 = d2 * self.lengthscale.pow(-2)[:, None, None]
-        if self.raw_alpha is None:
-            return _Correlation.apply(r2, self.kind)  # type: ignore[no-untyped-call]
-        alpha = softplus(self.raw_alpha.double())[:, None, None]
-        return torch.exp(-alpha * torch.log1p(r2 / (2 * alpha)))
+        return self.kappa(d2 * self.lengthscale.pow(-2)[:, None, None])
+
+    def kappa(self, r2: Float[Tensor, "T N M"]) -> Float[Tensor, "T N M"]:
+        """κ_t(r²), r in units of the length scale."""
+        if self.raw_alpha is not None:
+            alpha = softplus(self.raw_alpha.double())[:, None, None]
+            return torch.exp(-alpha * torch.log1p(r2 / (2 * alpha)))
+        if not r2.requires_grad:
+            return CORRELATIONS[self.kind].value(r2)
+        return _Correlation.apply(r2, self.kind)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
     def average(self) -> "Kernel":

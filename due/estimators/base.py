@@ -1,9 +1,11 @@
 """What the estimators share: rows → scaled tensors → network, GP, training → a frozen model."""
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from due import archive, storage
 from due.estimators.rows import Floats, Rows, Scale, fit_input_scale
 from due.frozen import FrozenDUE, freeze
 from due.gp import InducingGP, Likelihood, Reference, features, initialise
+from due.gp.kernels import KINDS
 from due.lipschitz import constrain, converge
 from due.model import DUE
 from due.networks import FCResNet
@@ -24,8 +27,11 @@ from due.train import train
 
 INITIAL_POINTS = 1000  # p of Algorithm 1
 PREDICT_ROWS = 2048  # at once
+WARM_UP = 20  # steps
 MOST_HELD_OUT = 10_000
+NUMBER = int | float | np.number
 Extractor = Callable[[torch.Size], nn.Module]
+Estimator = TypeVar("Estimator", bound="DUEEstimator")
 
 
 class Targets(NamedTuple):
@@ -96,43 +102,57 @@ class DUEEstimator(BaseEstimator):
     def _continues(self) -> bool:
         return self.warm_start and hasattr(self, "model_")
 
-    def _fit(self, rows: Rows, targets: Targets) -> None:
+    def _validate(self, X: ArrayLike, y: ArrayLike, **of_y: bool) -> tuple[Floats, NDArray[Any]]:
+        """Parameters and data checked; a fit that goes on wants rows as they were."""
         self._check_parameters()
+        rows, target = validate_data(
+            self,
+            X,
+            y,
+            dtype=np.float64,
+            allow_nd=True,
+            ensure_min_samples=2,
+            reset=not self._continues,
+            **of_y,
+        )
+        if self._continues:
+            self._check_shape(rows)
+        return rows, target
+
+    def _fit(self, rows: Rows, targets: Targets) -> None:
+        self.__dict__.pop("frozen_", None)  # should this fit fail, the estimator is not fitted
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if not self._continues:
             self.scale_ = fit_input_scale(rows.X, rows.weight)
         X = torch.as_tensor(self.scale_(rows.X).astype(np.float32))
-        weight = torch.as_tensor((rows.weight / rows.weight.mean()).astype(np.float32))
+        weight = torch.as_tensor(rows.weight.astype(np.float32))
         plain = (X, targets.y)
         data = plain if bool((weight == 1).all()) else (*plain, weight)
         fitted, held_out = split(len(X), self.validation_fraction, targets.strata, seed)
         known = tuple(part[fitted] for part in data) if len(held_out) else data
-        n_data = float(rows.weight[fitted.numpy()].sum())
         if not self._continues:
             self.row_shape_ = tuple(X.shape[1:])
-            self.model_ = self._build(known[0], known[1], targets.T, n_data, seed).to(self.device)
-        self.model_.n_data = n_data
+            self.model_ = self._build(known[0], known[1], targets.T, seed)
+        self.model_.to(self.device).n_data = len(known[0])  # rows: their weights do the rest
         self.history_ = self._train(known, tuple(part[held_out] for part in data), seed)
         h, _ = features(self.model_.f, known[0].to(self.device), INITIAL_POINTS, seed)
         self._freeze(h)
 
-    def _build(self, X: Tensor, y: Tensor, T: int, n_data: float, seed: int) -> DUE:
+    def _build(self, X: Tensor, y: Tensor, T: int, seed: int) -> DUE:
         """Algorithm 1 up to its loop: features, inducing points, length scale."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            f = self._network().eval()
+        f = self._network(seed).eval()
         if self.c is not None:
             constrain(f, self.c, X[:2])
         h, picked = features(f, X, INITIAL_POINTS, seed)
-        if h.ndim != 2:
+        if h.ndim != 2 or len(h) != len(picked):
             raise ValueError(
-                f"the extractor gives features of shape {tuple(h.shape[1:])} for a row; it must "
-                "return one vector for each row, shape (N, J)"
+                f"the extractor gives features of shape {tuple(h.shape)} for {len(picked)} rows; "
+                "it must return one vector for each row, shape (N, J)"
             )
         Z, lengthscale = initialise(h, min(self.n_inducing, len(h)), seed)
         gp = InducingGP(Z, T, lengthscale, self.kernel)
         self._start(gp, h, y[picked])
-        return DUE(f, gp, self._likelihood(T), n_data)
+        return DUE(f, gp, self._likelihood(T), len(X))
 
     def _train(
         self, data: tuple[Tensor, ...], held_out: tuple[Tensor, ...], seed: int
@@ -170,31 +190,66 @@ class DUEEstimator(BaseEstimator):
             {"params": list(model.f.parameters()), "lr": self.lr or objective.lr},
             {"params": head, "lr": self.gp_lr or objective.gp_lr},
         ]
-        return torch.optim.Adam(groups, fused=True)
+        optimizer = torch.optim.Adam(groups, fused=True)
+        warm_up(optimizer, WARM_UP)
+        return optimizer
 
-    def _network(self) -> nn.Module:
-        return (self.extractor or default_extractor)(torch.Size(self.row_shape_))
+    def _network(self, seed: int = 0) -> nn.Module:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            f = (self.extractor or default_extractor)(torch.Size(self.row_shape_))
+        if not isinstance(f, nn.Module):
+            raise TypeError(
+                f"extractor returned a {type(f).__name__}; it must be a function from the shape "
+                "of a row to an nn.Module"
+            )
+        return f
 
     def _freeze(self, reference: Tensor) -> None:
         """Make ready to predict, in float64: a row's answer must not depend on its batch."""
         self.frozen_ = freeze(self.model_).double()
         self.reference_ = Reference(reference, self.model_.gp.kernel)
 
-    def _check_parameters(self) -> None:
-        if self.n_inducing < 1:
-            raise ValueError(f"n_inducing={self.n_inducing}: give at least one inducing point")
-        if not 0 <= self.validation_fraction < 1:
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "frozen_")
+
+    def _check_shape(self, rows: Floats) -> None:
+        if rows.shape[1:] != self.row_shape_:
             raise ValueError(
-                f"validation_fraction={self.validation_fraction} is not in [0, 1); 0.2 holds out "
-                "a fifth of the rows, 0 none"
+                f"rows of X have shape {rows.shape[1:]}, but {type(self).__name__} was fitted on "
+                f"rows of shape {self.row_shape_}"
             )
+
+    def _check_parameters(self) -> None:
+        if isinstance(self.extractor, nn.Module):
+            raise TypeError(
+                "extractor is a network; give a function that builds one from the shape of a row, "
+                "so that each fit starts anew"
+            )
+        for name in ("n_inducing", "epochs", "batch_size", "patience"):
+            value: Any = getattr(self, name)
+            free = value is None and name in ("epochs", "batch_size")
+            if not free and not (isinstance(value, int | np.integer) and value >= 1):
+                raise ValueError(f"{name}={value!r} is not a whole number of at least 1")
+        for name in ("c", "lr", "gp_lr"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, NUMBER) and 0 < value < math.inf):
+                raise ValueError(f"{name}={value!r} is not a number above 0")
+        fraction: Any = self.validation_fraction
+        if not (isinstance(fraction, NUMBER) and 0 <= fraction < 1):
+            raise ValueError(
+                f"validation_fraction={fraction!r} is not in [0, 1); 0.2 holds out a fifth of the "
+                "rows, 0 none"
+            )
+        if self.kernel not in KINDS:
+            raise ValueError(f"kernel={self.kernel!r} is not one of {', '.join(KINDS)}")
 
     # storage
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to the directory `path`: `config.json` and safetensors."""
         check_is_fitted(self)
-        params = self.get_params(deep=False)
+        params = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
         extractor, seed = params.pop("extractor"), params.pop("random_state")
         estimator = {
             "name": type(self).__name__,
@@ -210,8 +265,16 @@ class DUEEstimator(BaseEstimator):
         storage.save(path, config, {**self.model_.state_dict(), "reference": self.reference_.H})
 
     @classmethod
-    def load(cls, path: str | Path, extractor: Extractor | None = None) -> Self:
-        """The estimator saved at `path`; one with an extractor of its own needs it again here."""
+    def load(
+        cls: type[Estimator],
+        path: str | Path,
+        extractor: Extractor | None = None,
+        device: str | None = None,
+    ) -> Estimator:
+        """The estimator saved at `path`; one with an extractor of its own needs it again here.
+
+        `device` is where it predicts from now on; None is where it was trained.
+        """
         config, tensors = storage.load(path)
         saved = config.get("estimator", {})
         if saved.get("name") != cls.__name__:
@@ -225,6 +288,7 @@ class DUEEstimator(BaseEstimator):
                 "extractor=, for a file never says what code to run"
             )
         self = cls(extractor, **saved["params"])
+        self.device = device or self.device
         self.row_shape_ = tuple(saved["row_shape"])
         self.n_features_in_ = self.row_shape_[0]
         if saved["feature_names"]:
@@ -255,6 +319,7 @@ class DUEEstimator(BaseEstimator):
     def _batches(self, X: ArrayLike) -> Iterator[Tensor]:
         check_is_fitted(self)
         rows = validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False)
+        self._check_shape(rows)
         for start in range(0, len(rows), PREDICT_ROWS):
             part = self.scale_(rows[start : start + PREDICT_ROWS])
             yield torch.as_tensor(part, device=self.device)
@@ -278,13 +343,38 @@ def stochastic(model: DUE, n: int, batch_size: int | None, lr: float, gp_lr: flo
     return Objective("elbo", model, batch, epochs, lr, gp_lr, lambda: None)
 
 
+def warm_up(optimizer: torch.optim.Optimizer, steps: int) -> None:
+    """Let the learning rates rise to their values over the first steps.
+
+    Adam's first steps move every weight by its whole rate, and together they can carry the
+    features so far from the inducing points that no gradient is left to bring them back.
+    """
+    groups, steps_taken, rates = optimizer.param_groups, count(1), list[float]()
+
+    def lower(*_: Any) -> None:
+        share = min(1.0, next(steps_taken) / steps)
+        rates[:] = [group["lr"] for group in groups]
+        for group in groups:
+            group["lr"] *= share
+
+    def restore(*_: Any) -> None:
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate
+
+    optimizer.register_step_pre_hook(lower)
+    optimizer.register_step_post_hook(restore)
+
+
 def check_weight(sample_weight: ArrayLike | None, X: Floats) -> Floats | None:
     """Finite weights, none negative and not all zero."""
     if sample_weight is None:
         return None
-    weight: Floats = _check_sample_weight(
-        sample_weight, X, dtype=np.float64, ensure_non_negative=True
-    )
+    weight: Floats = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    if weight.min() < 0:
+        raise ValueError(
+            f"Negative values in sample_weight, such as {weight.min():g}: a weight counts how "
+            "often a row is repeated"
+        )
     if not weight.any():
         raise ValueError("sample_weight is zero everywhere: no row is left to learn from")
     return weight
@@ -309,6 +399,7 @@ def split(n: int, fraction: float, strata: NDArray[Any] | None, seed: int) -> tu
         for value in np.unique(strata):
             rows = order[strata[order] == value]
             place[rows] = (np.arange(len(rows)) + generator.random()) / len(rows)
+            place[rows[-1]] = 1.0  # the last row of a class stays to be learned from
         order = np.argsort(place, kind="stable")
     held = min(int(fraction * n), MOST_HELD_OUT)
     return torch.as_tensor(np.sort(order[held:])), torch.as_tensor(np.sort(order[:held]))
@@ -325,3 +416,7 @@ def mean_loss(model: DUE, data: tuple[Tensor, ...]) -> float:
         total -= float((share * log_prob).sum())
         weight += float(share.sum())
     return total / weight
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value  # a grid search gives np.int64

@@ -1,13 +1,12 @@
 """DUE as a scikit-learn classifier."""
 
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from due.estimators.base import (
@@ -21,6 +20,7 @@ from due.estimators.base import (
 from due.estimators.rows import Floats, canonical
 from due.frozen import FrozenDUE
 from due.gp import InducingGP, Softmax, warm_start
+from due.gp.likelihoods import METHODS
 from due.metrics import entropy
 from due.model import DUE
 
@@ -42,7 +42,7 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
     ----------
     extractor
         Function from the shape of a row to an `nn.Module` that gives one feature vector a row.
-        None builds an FC-ResNet of 4 layers of 128.
+        It predicts in float64. None builds an FC-ResNet of 4 layers of 128.
     c
         Bound on the Lipschitz constant of each layer; below 1 a residual network is bi-Lipschitz,
         at 1 and above only its upper bound remains. None leaves the network free.
@@ -64,7 +64,8 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
     probabilities
         "quasi" (deterministic, accurate), "monte_carlo" (the paper's 32 samples) or "mean_field".
     warm_start
-        Let `fit` go on from the last fit, with its scaling and its inducing points.
+        Let `fit` go on from the last fit: its scaling, network, kernel, inducing points and
+        way to probabilities stay, whatever the parameters say now.
     random_state
         Seed of everything random in `fit`; prediction is deterministic.
     device
@@ -132,17 +133,27 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
         self.device = device
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> "DUEClassifier":
         """Train on rows X with labels y of any type; a weight counts as so many repetitions."""
-        inputs, labels = validate_data(
-            self, X, y, dtype=np.float64, allow_nd=True, ensure_min_samples=2
-        )
+        if self.probabilities not in METHODS:
+            raise ValueError(
+                f"probabilities={self.probabilities!r} is not one of {', '.join(METHODS)}"
+            )
+        inputs, labels = self._validate(X, y)
         check_classification_targets(labels)
         weight = check_weight(sample_weight, inputs)
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(
-                f"y has one class only, {classes[0]!r}; a classifier needs rows of two classes"
+                f"y has one class only, {classes.tolist()[0]!r}; "
+                "a classifier needs rows of two classes"
+            )
+        if self._continues and not np.array_equal(classes, self.classes_):
+            raise ValueError(
+                f"y has the classes {classes.tolist()}, the last fit had {self.classes_.tolist()}; "
+                "warm_start goes on with the same ones, warm_start=False starts anew"
             )
         self.classes_ = classes
         rows = canonical(inputs, codes, weight)
@@ -156,7 +167,8 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable label of each row."""
-        return self.classes_[self.predict_proba(X).argmax(-1)]
+        codes = self.predict_proba(X).argmax(-1)
+        return self.classes_[codes]
 
     def uncertainty(self, X: ArrayLike) -> Floats:
         """Entropy −Σ_c p_c log p_c of the predicted probabilities, shape (N,)."""

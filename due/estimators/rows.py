@@ -70,19 +70,27 @@ def fit_input_scale(x: Floats, weight: Floats) -> Scale:
     Columns share a unit if half of them span at least half of the widest range, as pixels do.
     A pixel that hardly ever changes then stays small instead of being blown up.
     """
-    own = fit_scale(x, weight)
-    span = np.ptp(x.reshape(len(x), x.shape[1], -1), axis=(0, 2))
+    mean, std, span = _moments(x, weight)
     if np.median(span) < span.max() / 2 or not span.any():
-        return own
-    moving = np.where(span.reshape(own.std.shape) > 0, own.std, 0.0)
-    return Scale(own.mean, np.full_like(own.std, np.sqrt(np.mean(moving**2))))
+        return Scale(mean, np.where(span > 0, std, 1.0))
+    common = std.max() * np.sqrt(np.mean((std / std.max()) ** 2))
+    return Scale(mean, np.full_like(std, common))
 
 
 def fit_scale(x: Floats, weight: Floats) -> Scale:
     """Weighted mean and deviation of each column, or channel of images; 1 for a constant one."""
+    mean, std, span = _moments(x, weight)
+    return Scale(mean, np.where(span > 0, std, 1.0))
+
+
+def _moments(x: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:
+    """Mean, deviation and range of each column; both are 0 where only rounding moves it."""
     axes = (0, *range(2, x.ndim))
+    low, high = x.min(axes, keepdims=True), x.max(axes, keepdims=True)
     share = weight.reshape(-1, *[1] * (x.ndim - 1)) / (weight.sum() * np.prod(x.shape[2:]))
-    mean = (x * share).sum(axes, keepdims=True)
-    std = np.sqrt(((x - mean) ** 2 * share).sum(axes, keepdims=True))
-    constant = std <= 10 * np.finfo(np.float64).eps * np.abs(mean)
-    return Scale(mean[0], np.where(constant, 1.0, std)[0])
+    moves = high - low > 10 * np.finfo(np.float64).eps * np.maximum(np.abs(low), np.abs(high))
+    mean = np.where(moves, low + ((x - low) * share).sum(axes, keepdims=True), low)
+    span = np.where(moves, high - low, 0.0)
+    unit = np.where(moves, span, 1.0)  # a square of 1e200 or of 1e-200 is no number
+    variance = (((x - mean) / unit) ** 2 * share).sum(axes, keepdims=True)
+    return mean[0], np.where(moves, unit * np.sqrt(variance), 0.0)[0], span[0]

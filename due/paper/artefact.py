@@ -1,0 +1,180 @@
+"""An artefact of the paper: settings × seed → numbers and what its picture needs → figure."""
+
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from due.storage import StorageError, atomic_write
+
+Json = dict[str, Any]
+
+
+class Result(NamedTuple):
+    """What one seed gave, as plain JSON: the numbers to report, and arrays only to draw."""
+
+    numbers: Json
+    picture: Json
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """One figure or table. `presets` maps a name to settings, a frozen dataclass."""
+
+    title: str
+    presets: dict[str, Any]
+    run: Callable[[Any, int], Result]
+    draw: Callable[[Any, Sequence[Result]], Figure]
+    seeds: int = 5  # the preset "smoke" takes one
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was written, and the mean over seeds."""
+
+    json: Path
+    png: Path
+    mean: Json
+
+
+def reproduce(
+    name: str,
+    artefact: Artefact,
+    out: Path,
+    *,
+    preset: str = "default",
+    seeds: int | None = None,
+    command: str = "",
+    say: Callable[[str], object] = lambda text: None,
+) -> Outcome:
+    """Run what is missing, seed by seed, then write `out`/name.json and `out`/name.png.
+
+    A finished seed is a line of `out`/name.jsonl, and is not run again while the settings and the
+    versions are those of the line.
+    """
+    settings = artefact.presets[preset]
+    seeds = seeds or (1 if preset == "smoke" else artefact.seeds)
+    identity = json.loads(json.dumps({"settings": asdict(settings), "versions": versions()}))
+    make_directory(out)
+    journal = _Journal(out / f"{name}.jsonl", identity)
+
+    results = []
+    for seed in range(seeds):
+        result = journal.find(seed)
+        if result is None:
+            say(f"{name}: seed {seed} ({seed + 1} of {seeds})")
+            began = time.monotonic()
+            result = artefact.run(settings, seed)
+            journal.add(seed, result, time.monotonic() - began)
+        else:
+            say(f"{name}: seed {seed} ({seed + 1} of {seeds}) was already there")
+        results.append(result)
+
+    numbers = [result.numbers for result in results]
+    mean = average(numbers)
+    report = {
+        "artefact": name,
+        "title": artefact.title,
+        "preset": preset,
+        **identity,
+        "seeds": list(range(seeds)),
+        "threads": torch.get_num_threads(),
+        "command": command,
+        "mean": mean,
+        "each": [{"seed": seed, **value} for seed, value in enumerate(numbers)],
+    }
+    outcome = Outcome(out / f"{name}.json", out / f"{name}.png", mean)
+    figure = artefact.draw(settings, results)
+    text = json.dumps(report, indent=2) + "\n"
+    _write(outcome.json, lambda file: file.write_text(text, encoding="utf-8"))
+    _write(outcome.png, lambda file: figure.savefig(file, format="png", dpi=160))
+    return outcome
+
+
+def versions() -> dict[str, str]:
+    """What numbers may depend on."""
+    return {
+        "due": metadata.version("due"),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def average(values: Sequence[Any]) -> Any:
+    """Mean over seeds of nested dicts and lists of numbers; of yes and no, the share of yes.
+
+    >>> average([{"a": 1.0, "b": True}, {"a": 2.0, "b": False}])
+    {'a': 1.5, 'b': 0.5}
+    """
+    first = values[0]
+    if isinstance(first, dict):
+        return {key: average([value[key] for value in values]) for key in first}
+    if isinstance(first, list):
+        return [average(list(column)) for column in zip(*values, strict=True)]
+    return float(np.mean(values))
+
+
+def make_directory(out: Path) -> None:
+    """Make `out`, or say why that is not possible, before hours of work."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise StorageError(f"--out {out} is a file; give a directory, new or old") from error
+    except OSError as error:
+        raise StorageError(
+            f"--out {out} cannot be made ({error.strerror}); give another directory"
+        ) from error
+    if not os.access(out, os.W_OK):
+        raise StorageError(f"--out {out} is not writable; give another directory")
+
+
+class _Journal:
+    """Finished seeds, one JSON object a line; lines of other settings are kept."""
+
+    def __init__(self, path: Path, identity: Json) -> None:
+        self.path, self.identity = path, identity
+        self.lines = _read_lines(path)
+
+    def find(self, seed: int) -> Result | None:
+        for line in self.lines:
+            if line["seed"] == seed and {key: line[key] for key in self.identity} == self.identity:
+                return Result(line["numbers"], line["picture"])
+        return None
+
+    def add(self, seed: int, result: Result, seconds: float) -> None:
+        line = {**self.identity, "seed": seed, "seconds": round(seconds, 1), **result._asdict()}
+        self.lines.append(line)
+        text = "".join(json.dumps(line) + "\n" for line in self.lines)
+        _write(self.path, lambda file: file.write_text(text, encoding="utf-8"))
+
+
+def _read_lines(path: Path) -> list[Json]:
+    if not path.exists():
+        return []
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return [{"settings": {}, "versions": {}, **line} for line in lines if line["seed"] >= 0]
+    except (ValueError, KeyError, TypeError) as error:
+        raise StorageError(
+            f"{path} is damaged; delete it to compute its seeds anew, or give another --out"
+        ) from error
+
+
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    try:
+        atomic_write(path, write)
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be written ({error.strerror}); free some space, check the "
+            "permissions, or give another --out"
+        ) from error

@@ -1,0 +1,209 @@
+"""Figure 2, feature collapse: two classes and unrelated points, in input and in feature space.
+
+The paper names neither network nor training. Ours: both networks have 4 layers of 128, a linear
+softmax output and the optimiser of the paper's image runs; one is feed-forward without a bound,
+the other residual with c = 0.95. Features are drawn on the first two principal components of
+the features of class data and grid together.
+
+A point lies "on class data" if its nearest class point, in features, is no farther than 95 % of
+the class points are from their own nearest one. (With their median instead, even a perfect
+collapse onto a line would leave the star out in one run of three.)
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+from torch import Tensor, nn
+
+from due.baselines.softmax import SoftmaxNetwork
+from due.data.toy import Blobs, two_blobs
+from due.lipschitz import constrain, converge, lipschitz_ratios
+from due.networks import FCResNet, FeedForward
+from due.paper.artefact import Artefact, Json, Result
+from due.train import train
+
+Floats = NDArray[np.float64]
+FREE, BOUNDED = "without_constraint", "with_constraint"
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The data are those of `due.data.toy.two_blobs`."""
+
+    n: int = 1000
+    grid: int = 40  # points along each side
+    J: int = 128
+    depth: int = 4
+    c: float = 0.95
+    lr: float = 0.1  # of SGD, as is the momentum
+    momentum: float = 0.9
+    weight_decay: float = 5e-4
+    batch_size: int = 128
+    epochs: int = 200
+    pairs: int = 5000
+    unrelated: float = -12.0  # log-density below which a grid point is far from both classes
+
+
+PRESETS = {"default": Settings(), "smoke": Settings(n=100, grid=10, J=16, epochs=3, pairs=100)}
+
+
+def run(settings: Settings, seed: int) -> Result:
+    """Train both networks on one set of blobs; measure and project their features."""
+    blobs = two_blobs(settings.n, n_grid=settings.grid, seed=seed)
+    networks = {FREE: fit_free(settings, blobs, seed), BOUNDED: fit_bounded(settings, blobs, seed)}
+    pictures: Json = {name: project(f, blobs) for name, f in networks.items()}
+    pictures["input"] = {
+        "class": blobs.X.round(3).tolist(),
+        "grid": blobs.grid.round(3).tolist(),
+        "star": blobs.star.tolist(),
+    }
+    pictures["y"], pictures["log_density"] = blobs.y.tolist(), blobs.log_density.round(2).tolist()
+    return Result(
+        {name: measure(f, blobs, settings, seed) for name, f in networks.items()}, pictures
+    )
+
+
+def fit_free(settings: Settings, blobs: Blobs, seed: int) -> nn.Module:
+    """Feed-forward, no bound."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        f = FeedForward(2, settings.J, settings.depth)
+        model = SoftmaxNetwork(f, settings.J, 2)
+    return _train(model, settings, blobs, seed)
+
+
+def fit_bounded(settings: Settings, blobs: Blobs, seed: int) -> nn.Module:
+    """Residual, each layer bounded by c."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        f = constrain(FCResNet(2, settings.J, settings.depth), settings.c, _tensor(blobs.X[:2]))
+        model = SoftmaxNetwork(f, settings.J, 2)
+    return _train(model, settings, blobs, seed)
+
+
+def _train(model: SoftmaxNetwork, settings: Settings, blobs: Blobs, seed: int) -> nn.Module:
+    train(
+        model,
+        (_tensor(blobs.X), torch.as_tensor(blobs.y)),
+        optimizer=torch.optim.SGD(
+            model.parameters(),
+            lr=settings.lr,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+        ),
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        seed=seed,
+        progress=False,
+    )
+    return converge(model).f
+
+
+def measure(f: nn.Module, blobs: Blobs, settings: Settings, seed: int) -> Json:
+    """How f treats distances between grid points, and what it puts on top of the class data."""
+    classes = KDTree(_features(f, blobs.X))
+    own = classes.query(classes.data, k=2)[0][:, 1]  # of each class point to its nearest other
+    typical, reach = np.quantile(own, [0.5, 0.95])
+    grid = classes.query(_features(f, blobs.grid))[0]
+    star = classes.query(_features(f, blobs.star[None]))[0][0]
+    unrelated = blobs.log_density < settings.unrelated
+
+    rng = np.random.default_rng(seed)
+    first = rng.integers(len(blobs.grid), size=settings.pairs)
+    second = (first + rng.integers(1, len(blobs.grid), size=settings.pairs)) % len(blobs.grid)
+    ratios = lipschitz_ratios(f, _tensor(blobs.grid[first]), _tensor(blobs.grid[second])).ratios
+    quantiles = np.quantile(ratios.double().numpy(), QUANTILES)
+    return {
+        "star_on_class_data": bool(star <= reach),
+        "star_distance_in_medians": float(star / typical),
+        "star_distance_in_95_quantiles": float(star / reach),
+        "grid_on_class_data": float((grid <= reach).mean()),
+        "grid_within_median": float((grid <= typical).mean()),
+        "unrelated_grid_on_class_data": float((grid[unrelated] <= reach).mean()),
+        "distance_ratio_quantiles": {
+            f"{q:.0%}": float(value) for q, value in zip(QUANTILES, quantiles, strict=True)
+        },
+    }
+
+
+def project(f: nn.Module, blobs: Blobs) -> Json:
+    """Features on two principal components, turned the way x₁ and x₂ point."""
+    parts = {"class": blobs.X, "grid": blobs.grid, "star": blobs.star[None]}
+    h = {name: _features(f, points) for name, points in parts.items()}
+    together = np.concatenate([h["class"], h["grid"]])
+    centre = together.mean(0)
+    _, singular, axes = np.linalg.svd(together - centre, full_matrices=False)
+    inputs = np.concatenate([blobs.X, blobs.grid])
+    axes = axes[:2] * np.sign(((together - centre) @ axes[:2].T * inputs).sum(0))[:, None]
+    flat = {name: ((points - centre) @ axes.T).round(4) for name, points in h.items()}
+    explained = singular[:2] ** 2 / (singular**2).sum()
+    return {
+        "class": flat["class"].tolist(),
+        "grid": flat["grid"].tolist(),
+        "star": flat["star"][0].tolist(),
+        "explained": explained.tolist(),
+    }
+
+
+@torch.no_grad()
+def _features(f: nn.Module, points: Floats) -> Floats:
+    return f(_tensor(points)).double().numpy()
+
+
+def _tensor(points: Floats) -> Tensor:
+    return torch.as_tensor(points, dtype=torch.float32)
+
+
+def draw(settings: Settings, results: Sequence[Result]) -> Figure:
+    """Input and both feature spaces of the first seed."""
+    picture = results[0].picture
+    figure = Figure(figsize=(11.5, 3.9), layout="constrained")
+    axes = figure.subplots(1, 3)
+    titles = {
+        "input": "(a) input",
+        FREE: "(b) features, trained without constraint",
+        BOUNDED: "(c) features, trained with constraint",
+    }
+    for ax, (name, title) in zip(axes, titles.items(), strict=True):
+        dots = _panel(ax, picture[name], picture["log_density"])
+        ax.set_title(title, fontsize=10)
+        explained = picture[name].get("explained")
+        for i, label in enumerate((ax.set_xlabel, ax.set_ylabel)):
+            label(
+                f"$x_{i + 1}$"
+                if explained is None
+                else f"PC {i + 1} ({100 * explained[i]:.1f} % of variance)"
+            )
+    bar = figure.colorbar(dots, ax=axes, aspect=30)
+    bar.set_label("log-density of the data at the grid point")
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
+    return figure
+
+
+def _panel(ax: Axes, picture: Json, log_density: list[float]) -> PathCollection:
+    grid, classes = np.array(picture["grid"]).T, np.array(picture["class"]).T
+    dots = ax.scatter(
+        grid[0], grid[1], s=7, c=log_density, cmap="plasma", lw=0, label="grid of unrelated points"
+    )
+    ax.scatter(classes[0], classes[1], s=3, c="tab:green", lw=0, label="class data (two blobs)")
+    x, y = picture["star"]
+    ax.scatter(x, y, s=180, marker="*", c="tab:red", edgecolors="black", label="star", zorder=3)
+    points = np.concatenate([grid, classes], axis=1)
+    low, high = points.min(1), points.max(1)
+    middle, half = (low + high) / 2, 0.54 * (high - low).max()
+    ax.set_xlim(middle[0] - half, middle[0] + half)
+    ax.set_ylim(middle[1] - half, middle[1] + half)
+    ax.set_aspect("equal")
+    return dots
+
+
+ARTEFACT = Artefact("Feature collapse: what a free network puts on top of data", PRESETS, run, draw)

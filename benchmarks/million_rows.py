@@ -5,7 +5,10 @@ were loaded: X and y in float64 take 88 MB for a million rows. It is read twice 
 thread, so a rise shorter than that may be missed by the course, but not by the peak, which the
 kernel keeps.
 
-    python benchmarks/million_rows.py [--rows 1000000] [--epochs 1] [--threads 2]
+Where the allocator puts blocks differs from process to process, so --repeats 3 says more of the
+peaks than one run.
+
+    python benchmarks/million_rows.py [--rows 1000000] [--epochs 1] [--repeats 1] [--threads 1]
 """
 
 import argparse
@@ -29,7 +32,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--epochs", type=int, default=1, help="passes over the rows; default: 1")
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=1, help="fresh processes; default: 1")
+    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--case", help=argparse.SUPPRESS)  # one estimator, in its own process
     options = parser.parse_args()
     if options.case:
@@ -38,7 +42,7 @@ def main() -> None:
     print(
         f"{options.rows:,} × {COLUMNS} rows, {options.epochs} epoch(s), {options.threads} threads"
     )
-    for name in ESTIMATORS:
+    for name in [name for name in ESTIMATORS for _ in range(options.repeats)]:
         case = {"name": name, "rows": options.rows, "epochs": options.epochs}
         print(report(in_process(__file__, {**case, "threads": options.threads})), flush=True)
 

@@ -14,7 +14,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from due.estimators.base import PREDICT_ROWS, Extractor, check_weight, default_extractor, split
+from due.estimators.base import (
+    PREDICT_ROWS,
+    Extractor,
+    budget,
+    check_weight,
+    default_extractor,
+    split,
+)
 from due.estimators.rows import Floats, Rows, Scale, canonical, fit_input_scale
 from due.lipschitz import constrain, converge, fold
 from due.metrics import entropy
@@ -190,7 +197,8 @@ class SoftmaxClassifier(ClassifierMixin, BaseEstimator):
         validation: Callable[[], float] | None = (
             (lambda: model(*held_out).item()) if watch else None
         )
-        batch_size, epochs = budget(len(data[0]), self.batch_size, self.epochs)
+        batch_size, epochs = budget(len(data[0]), self.batch_size)
+        epochs = self.epochs or epochs
         optimizer = torch.optim.Adam(model.parameters(), lr=self.lr, fused=True)
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
         history = train(
@@ -213,9 +221,3 @@ class SoftmaxClassifier(ClassifierMixin, BaseEstimator):
         x = torch.as_tensor(self.scale_(rows), dtype=torch.float64, device=self.device)
         probs = self.frozen_.predict(x).cpu().numpy()
         return probs / probs.sum(-1, keepdims=True)
-
-
-def budget(n: int, batch_size: int | None, epochs: int | None) -> tuple[int, int]:
-    """Batch size and epochs for n rows: about 4,000 steps, unless they are given."""
-    batch = batch_size or (64 if n <= 10_000 else 256 if n <= 100_000 else 1024)
-    return batch, epochs or min(80, max(5, 4000 * batch // n))

@@ -338,9 +338,13 @@ class DUEEstimator(BaseEstimator):
 
 def stochastic(model: DUE, n: int, batch_size: int | None, lr: float, gp_lr: float) -> Objective:
     """The ELBO in batches, for about 4,000 steps but in 5 to 80 epochs."""
+    return Objective("elbo", model, *budget(n, batch_size), lr, gp_lr, lambda: None)
+
+
+def budget(n: int, batch_size: int | None) -> tuple[int, int]:
+    """Batch size (unless given) and epochs for n rows."""
     batch = batch_size or (64 if n <= 10_000 else 256 if n <= 100_000 else 1024)
-    epochs = min(80, max(5, 4000 * batch // n))
-    return Objective("elbo", model, batch, epochs, lr, gp_lr, lambda: None)
+    return batch, min(80, max(5, 4000 * batch // n))
 
 
 def warm_up(optimizer: torch.optim.Optimizer, steps: int) -> None:

@@ -53,7 +53,7 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
     epochs, batch_size
         None makes about 4,000 steps, in 5 to 80 epochs of batches of 64 (more for large data).
     lr, gp_lr
-        Learning rates of Adam for the network, and for the GP; None is 2e-3.
+        Learning rates of Adam for the network, and for the GP; None is 5e-4 and 5e-3.
     validation_fraction
         Share of the rows held out to choose the best epoch. 0 trains on all of them, with a
         learning rate that falls to zero.
@@ -196,7 +196,7 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
             warm_start(gp, h, y)
 
     def _objective(self, model: DUE, data: tuple[Tensor, ...]) -> Objective:
-        return stochastic(model, len(data[0]), self.batch_size, lr=2e-3, gp_lr=2e-3)
+        return stochastic(model, len(data[0]), self.batch_size, lr=5e-4, gp_lr=5e-3)
 
 
 def _expected_entropy(frozen: FrozenDUE, x: Tensor) -> tuple[Tensor, Tensor]:

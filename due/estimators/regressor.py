@@ -58,7 +58,7 @@ class DUERegressor(RegressorMixin, MultiOutputMixin, DUEEstimator):
         None is 300 epochs for the collapsed bound, which always takes all rows at once, and
         about 4,000 steps in 5 to 80 epochs for the ELBO.
     lr, gp_lr
-        Learning rates of Adam for the network, and for the GP; None is 4e-3 and 1.6e-2 for the
+        Learning rates of Adam for the network, and for the GP; None is 4e-3 and 5e-2 for the
         collapsed bound, 2e-3 and 1e-2 for the ELBO.
     validation_fraction
         Share of the rows held out to choose the best epoch. 0 trains on all of them, with a
@@ -233,7 +233,7 @@ class DUERegressor(RegressorMixin, MultiOutputMixin, DUEEstimator):
             return stochastic(model, len(data[0]), self.batch_size, lr=2e-3, gp_lr=1e-2)
         loss = CollapsedBound(model)
         whole = tuple(part.to(self.device) for part in data)
-        return Objective("collapsed", loss, None, 300, 4e-3, 1.6e-2, lambda: loss.set_q(*whole))
+        return Objective("collapsed", loss, None, 300, 4e-3, 5e-2, lambda: loss.set_q(*whole))
 
 
 BOUNDS = ("auto", "collapsed", "elbo")

@@ -162,7 +162,7 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Class probabilities E[softmax(f)], shape (N, T), in the order of `classes_`."""
-        probs = self._map(FrozenDUE.predict, X)
+        probs = self._map(_probabilities, X)
         return probs / probs.sum(-1, keepdims=True)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -197,6 +197,11 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
 
     def _objective(self, model: DUE, data: tuple[Tensor, ...]) -> Objective:
         return stochastic(model, len(data[0]), self.batch_size, lr=5e-4, gp_lr=5e-3)
+
+
+def _probabilities(frozen: FrozenDUE, x: Tensor) -> Tensor:
+    mean, var = frozen.latent(x)  # its sums cancel, those of the integral do not: float32 will do
+    return cast(Softmax, frozen.likelihood).predictive(mean.float(), var.float()).double()
 
 
 def _expected_entropy(frozen: FrozenDUE, x: Tensor) -> tuple[Tensor, Tensor]:

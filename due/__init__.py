@@ -5,7 +5,6 @@ from due.estimators import DUEClassifier, DUERegressor
 from due.frozen import freeze
 from due.lipschitz import constrain
 from due.model import DUE, CollapsedBound
-from due.train import train
 
 __all__ = [
     "DUE",
@@ -16,5 +15,4 @@ __all__ = [
     "freeze",
     "load",
     "save",
-    "train",
 ]

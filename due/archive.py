@@ -30,8 +30,11 @@ def load(path: str | Path, f: nn.Module | None = None) -> DUE:
     before training and not yet constrained: a file never says what code to run.
     """
     config, tensors = storage.load(path)
-    if "model" not in config:
-        raise storage.StorageError(f"{path} holds no DUE model; was it saved by an estimator?")
+    if "estimator" in config or "model" not in config:
+        raise storage.StorageError(
+            f"{path} holds no bare DUE model; an estimator is loaded by its own class, as in "
+            "DUEClassifier.load"
+        )
     return rebuild(config["model"], tensors, f)
 
 

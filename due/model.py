@@ -19,7 +19,7 @@ class DUE(nn.Module):
     likelihood
         `Gaussian` or `Softmax`.
     n_data
-        Size N of the training set, or its total weight: it weighs the ELBO's two terms.
+        Number of rows N of the training set, whatever their weights.
 
     Examples
     --------

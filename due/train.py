@@ -21,6 +21,7 @@ from tqdm import tqdm
 from due.storage import StorageError, atomic_write, checksum
 
 CHECKPOINT_SECONDS = 30.0
+LINEAR_ALGEBRA_ERRORS = (np.linalg.LinAlgError, torch._C._LinAlgError)  # type: ignore[attr-defined]
 
 
 class DivergenceError(FloatingPointError):
@@ -165,11 +166,11 @@ class _Run:
     def advance(self, loss_of: Callable[..., Tensor], batch: tuple[Tensor, ...]) -> None:
         def closure() -> float:
             self.optimizer.zero_grad()
-            loss = loss_of(*batch)
+            loss = self._loss(loss_of, batch)
             value = loss.item()
             if not math.isfinite(value) and loss_of is not self.model:
                 # a compiled graph cannot branch to more jitter, the plain model can
-                loss = self.model(*batch)
+                loss = self._loss(self.model, batch)
                 value = loss.item()
             if not math.isfinite(value):
                 raise DivergenceError(
@@ -182,6 +183,15 @@ class _Run:
         self.total += self.optimizer.step(closure) * len(batch[0])
         self.step += 1
         self.steps += 1
+
+    def _loss(self, loss_of: Callable[..., Tensor], batch: tuple[Tensor, ...]) -> Tensor:
+        try:
+            return loss_of(*batch)
+        except LINEAR_ALGEBRA_ERRORS as error:
+            raise DivergenceError(
+                f"the loss cannot be computed at epoch {self.epoch}, step {self.step}: {error}. "
+                "Try a smaller learning rate, and look for NaN or huge values in the data."
+            ) from error
 
     def judge(self, value: float) -> None:
         """Note the validation value of the epoch, and keep its state if it is the best so far."""
@@ -331,10 +341,19 @@ def _fingerprint(
     return {
         "optimizer": type(optimizer).__name__,
         "lr": [float(group.get("initial_lr", group["lr"])) for group in groups],
+        "optimizer's settings": [_plain_settings(group, "lr", "initial_lr") for group in groups],
         "schedule": type(schedule).__name__,
+        "schedule's settings": _plain_settings(vars(schedule)) if schedule else {},
         **{f"data[{i}]": _describe(tensor) for i, tensor in enumerate(data)},
         **{f"shape of {name}": list(value.shape) for name, value in state.items()},
     }
+
+
+def _plain_settings(values: dict[str, Any], *moving: str) -> dict[str, str]:
+    """The numbers, switches and words among `values`, but not what training itself changes."""
+    moving = (*moving, "last_epoch", "_step_count", "_is_initial", "_get_lr_called_within_step")
+    kinds = (bool, int, float, str, tuple)
+    return {k: repr(v) for k, v in values.items() if k not in moving and isinstance(v, kinds)}
 
 
 def _describe(tensor: Tensor) -> str:

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from due import archive
+from due.estimators import DUEClassifier
 from due.gp import Gaussian, InducingGP, Softmax
 from due.gp.kernels import KINDS
 from due.lipschitz import constrain, constraints
@@ -251,6 +252,13 @@ def test_bounds_that_were_not_there_are_refused(tmp_path):
 
 
 def test_a_file_without_a_model_is_refused(tmp_path):
-    save(tmp_path, {"estimator": "something else"}, {"a": torch.zeros(1)})
-    with pytest.raises(StorageError, match=r"holds no DUE model"):
+    save(tmp_path, {}, {"a": torch.zeros(1)})
+    with pytest.raises(StorageError, match="holds no bare DUE model"):
+        archive.load(tmp_path)
+
+
+def test_a_saved_estimator_is_loaded_by_its_class(tmp_path):
+    X = torch.randn(20, 2, generator=torch.Generator().manual_seed(0)).numpy()
+    DUEClassifier(epochs=1, n_inducing=4).fit(X, X[:, 0] > 0).save(tmp_path)
+    with pytest.raises(StorageError, match="DUEClassifier.load"):
         archive.load(tmp_path)

@@ -91,6 +91,9 @@ class DUEEstimator(BaseEstimator):
     def _objective(self, model: DUE, data: tuple[Tensor, ...]) -> Objective: ...
 
     @abstractmethod
+    def _absorb(self, data: tuple[Tensor, ...]) -> None: ...
+
+    @abstractmethod
     def _learned(self) -> dict[str, Any]: ...
 
     @abstractmethod
@@ -100,7 +103,7 @@ class DUEEstimator(BaseEstimator):
 
     @property
     def _continues(self) -> bool:
-        return self.warm_start and hasattr(self, "model_")
+        return self.warm_start and self.__sklearn_is_fitted__()
 
     def _validate(self, X: ArrayLike, y: ArrayLike, **of_y: bool) -> tuple[Floats, NDArray[Any]]:
         """Parameters and data checked; a fit that goes on wants rows as they were."""
@@ -120,9 +123,10 @@ class DUEEstimator(BaseEstimator):
         return rows, target
 
     def _fit(self, rows: Rows, targets: Targets) -> None:
+        anew = not self._continues
         self.__dict__.pop("frozen_", None)  # should this fit fail, the estimator is not fitted
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        if not self._continues:
+        if anew:
             self.scale_ = fit_input_scale(rows.X, rows.weight)
         X = torch.as_tensor(self.scale_(rows.X).astype(np.float32))
         weight = torch.as_tensor(rows.weight.astype(np.float32))
@@ -130,11 +134,12 @@ class DUEEstimator(BaseEstimator):
         data = plain if bool((weight == 1).all()) else (*plain, weight)
         fitted, held_out = split(len(X), self.validation_fraction, targets.strata, seed)
         known = tuple(part[fitted] for part in data) if len(held_out) else data
-        if not self._continues:
+        if anew:
             self.row_shape_ = tuple(X.shape[1:])
             self.model_ = self._build(known[0], known[1], targets.T, seed)
         self.model_.to(self.device).n_data = len(known[0])  # rows: their weights do the rest
         self.history_ = self._train(known, tuple(part[held_out] for part in data), seed)
+        self._absorb(data)
         h, _ = features(self.model_.f, known[0].to(self.device), INITIAL_POINTS, seed)
         self._freeze(h)
 
@@ -385,13 +390,16 @@ def check_weight(sample_weight: ArrayLike | None, X: Floats) -> Floats | None:
 
 
 def default_extractor(shape: torch.Size) -> nn.Module:
-    """FC-ResNet of 4 layers of 128."""
+    """FC-ResNet of 4 layers as wide as a row, but 128 to 1,024.
+
+    A narrower first layer would be blind to some directions, whatever the bound.
+    """
     if len(shape) != 1:
         raise ValueError(
             f"rows have shape {tuple(shape)}; the default network takes vectors: flatten them or "
             "give an extractor, a function from the shape of a row to an nn.Module"
         )
-    return FCResNet(shape[0], 128, 4)
+    return FCResNet(shape[0], min(max(128, shape[0]), 1024), 4)
 
 
 def split(n: int, fraction: float, strata: NDArray[Any] | None, seed: int) -> tuple[Tensor, Tensor]:

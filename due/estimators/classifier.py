@@ -42,7 +42,8 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
     ----------
     extractor
         Function from the shape of a row to an `nn.Module` that gives one feature vector a row.
-        It predicts in float64. None builds an FC-ResNet of 4 layers of 128.
+        It predicts in float64. None builds an FC-ResNet of 4 layers as wide as a row, but 128 to
+        1,024.
     c
         Bound on the Lipschitz constant of each layer; below 1 a residual network is bi-Lipschitz,
         at 1 and above only its upper bound remains. None leaves the network free.
@@ -51,7 +52,8 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
     kernel
         "rbf", "matern12", "matern32", "matern52" or "rq".
     epochs, batch_size
-        None makes about 4,000 steps, in 5 to 80 epochs of batches of 64 (more for large data).
+        None is 80 epochs of batches of 64; for large data larger batches and fewer epochs, at
+        least 5, so as to take about 4,000 steps.
     lr, gp_lr
         Learning rates of Adam for the network, and for the GP; None is 5e-4 and 5e-3.
     validation_fraction
@@ -180,6 +182,9 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
         aleatoric, variance = self._map(_expected_entropy, X)
         epistemic = np.maximum(total - aleatoric, 0)
         return ClassUncertainty(total, aleatoric, epistemic, variance, self.ood_score(X))
+
+    def _absorb(self, data: tuple[Tensor, ...]) -> None:
+        """Held-out rows chose the epoch; q(U) has no closed form that could take them in."""
 
     def _learned(self) -> dict[str, Any]:
         return {"classes": self.classes_.tolist(), "classes_dtype": self.classes_.dtype.str}

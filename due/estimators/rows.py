@@ -67,11 +67,11 @@ class Scale(NamedTuple):
 def fit_input_scale(x: Floats, weight: Floats) -> Scale:
     """Each column by its own standard deviation, or all by a common one if they share a unit.
 
-    Columns share a unit if half of them span at least half of the widest range, as pixels do.
-    A pixel that hardly ever changes then stays small instead of being blown up.
+    Pixels share one: 16 columns or more with the same minimum, a quarter of which reach the same
+    maximum. A pixel that hardly ever changes then stays small instead of being blown up.
     """
     mean, std, span = _moments(x, weight)
-    if np.median(span) < span.max() / 2 or not span.any():
+    if not _share_a_unit(x) or not span.any():
         return Scale(mean, np.where(span > 0, std, 1.0))
     common = std.max() * np.sqrt(np.mean((std / std.max()) ** 2))
     return Scale(mean, np.full_like(std, common))
@@ -81,6 +81,12 @@ def fit_scale(x: Floats, weight: Floats) -> Scale:
     """Weighted mean and deviation of each column, or channel of images; 1 for a constant one."""
     mean, std, span = _moments(x, weight)
     return Scale(mean, np.where(span > 0, std, 1.0))
+
+
+def _share_a_unit(x: Floats) -> bool:
+    low, high = (edge(x.reshape(len(x), -1), axis=0) for edge in (np.min, np.max))
+    alike = bool((low == low[0]).all()) and np.mean(high == high.max()) >= 0.25
+    return x.ndim == 2 and x.shape[1] >= 16 and alike
 
 
 def _moments(x: Floats, weight: Floats) -> tuple[Floats, Floats, Floats]:

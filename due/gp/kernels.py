@@ -56,6 +56,7 @@ class Kernel(nn.Module):
         if self.raw_alpha is not None:
             alpha = softplus(self.raw_alpha.double())[:, None, None]
             return torch.exp(-alpha * torch.log1p(r2 / (2 * alpha)))
+        r2 = r2.clamp_max(1e30)  # e⁻ʳ is 0 there, and ∞ · 0 is not
         if not r2.requires_grad:
             return CORRELATIONS[self.kind].value(r2)
         return _Correlation.apply(r2, self.kind)  # type: ignore[no-untyped-call]

@@ -22,6 +22,7 @@ _CONVOLUTIONS = (
     nn.ConvTranspose3d,
 )
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_STEEP = {nn.GELU: 1.13, nn.SiLU: 1.10, nn.Mish: 1.09, nn.Hardswish: 1.5}  # largest slope
 _SAMPLE_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm, _NormBase)
 
 
@@ -51,7 +52,10 @@ class Report(list[Row]):
 
 @torch.no_grad()
 def report(network: nn.Module) -> Report:
-    """Every layer of the network that owns parameters or normalises, bounded or not."""
+    """Every layer that owns parameters, normalises, or is steeper than 1, bounded or not.
+
+    What a `forward` computes without a module of its own, such as `F.gelu`, is not seen.
+    """
     return Report(_row(name, layer) for name, layer in network.named_modules() if _counts(layer))
 
 
@@ -83,6 +87,8 @@ def _weight_obstacle(weight: Tensor | None) -> str | None:
 
 
 def _other_obstacle(layer: nn.Module) -> str:
+    if type(layer) in _STEEP:
+        return f"its slope reaches {_STEEP[type(layer)]}: take ReLU or ELU"
     if isinstance(layer, _SAMPLE_NORMS):
         return "it divides by the statistics of each input: not Lipschitz near constant inputs"
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
@@ -98,7 +104,7 @@ def _other_obstacle(layer: nn.Module) -> str:
 def _counts(layer: nn.Module) -> bool:
     if isinstance(layer, ParametrizationList):  # told of with the layer it belongs to
         return False
-    kinds = (nn.Linear, _ConvNd, *_SAMPLE_NORMS)
+    kinds = (nn.Linear, _ConvNd, *_SAMPLE_NORMS, *_STEEP)
     return isinstance(layer, kinds) or any(p is not None for p in layer._parameters.values())
 
 
@@ -116,6 +122,8 @@ def _domain(layer: Bounded) -> str:
         return "in eval mode"
     if isinstance(layer, _ConvNd) and not is_pointwise(layer):
         size = "×".join(map(str, layer.v.shape[2:]))
+        if layer.padding_mode != "zeros":  # σ then need not grow with the image
+            return f"for images of exactly {size}; at other sizes constrain again"
         return f"for images up to {size}; at larger ones constrain again"
     return "for images of any size" if isinstance(layer, _ConvNd) else ""
 

@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+import due
 from due.storage import StorageError, atomic_write
 
 Json = dict[str, Any]
@@ -103,11 +105,19 @@ def reproduce(
 def versions() -> dict[str, str]:
     """What numbers may depend on."""
     return {
-        "due": metadata.version("due"),
+        "due": f"{metadata.version('due')}, sources {sources():08x}",
         "torch": str(torch.__version__),
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
+
+
+def sources() -> int:
+    """CRC-32 of the package's own files: other code may give other numbers."""
+    crc = 0
+    for file in sorted(Path(due.__file__).parent.rglob("*.py")):
+        crc = zlib.crc32(file.read_bytes(), crc)
+    return crc
 
 
 def average(values: Sequence[Any]) -> Any:

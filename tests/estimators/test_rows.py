@@ -107,7 +107,8 @@ def test_scale_works_at_any_size(fit, size):
 
 def test_columns_of_one_unit_share_a_deviation():
     generator = np.random.default_rng(0)
-    pixels = generator.integers(0, 256, (200, 6)) * 1.0
+    pixels = generator.integers(0, 256, (200, 16)) * 1.0
+    pixels[0], pixels[1] = 0.0, 255.0
     pixels[:, 0] = 0.0
     pixels[:, 1] = 0.0
     pixels[7, 1] = 1.0  # hardly ever moves, so it must stay small
@@ -118,8 +119,9 @@ def test_columns_of_one_unit_share_a_deviation():
     assert np.abs(scale(pixels)[:, :2]).max() < 0.05
 
 
-def test_columns_of_different_units_have_their_own():
-    x = np.random.default_rng(0).normal(size=(200, 3)) * [1, 10, 100]
+@pytest.mark.parametrize("units", [(1, 1e6), (1, 10, 100), (1, 1e6, 1e6), (1,) + (50,) * 20])
+def test_columns_of_different_units_have_their_own(units):
+    x = np.random.default_rng(0).normal(size=(200, len(units))) * units
     assert_allclose(fit_input_scale(x, np.ones(200)).std, x.std(0))
 
 

@@ -321,3 +321,11 @@ def test_scales_start_where_they_are_told(value):
     kernel = Kernel("rbf", 2, lengthscale=value, outputscale=value)
     assert_allclose(numpy(kernel.lengthscale), np.full(2, value), rtol=1e-6)
     assert_allclose(numpy(kernel.outputscale), np.full(2, value), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52", "rq"])
+def test_a_finite_input_beyond_all_scales_gets_the_prior(kernel):
+    gp = InducingGP(torch.randn(5, 2, dtype=torch.float64), kernel=kernel)
+    mean, var = gp(torch.tensor([[1e160, 0.0]], dtype=torch.float64))
+    assert_allclose(mean[0].detach(), gp.mu.detach())
+    assert_allclose(var[0].detach(), gp.kernel.outputscale.detach())

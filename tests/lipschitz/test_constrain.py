@@ -275,3 +275,10 @@ def fold_of(layer):
     plain = copy.deepcopy(layer)
     plain.c = float("inf")
     return plain
+
+
+def test_an_activation_steeper_than_one_is_warned_about():
+    network = nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.ReLU())
+    with pytest.warns(UnboundedLayerWarning, match="slope reaches 1.13"):
+        constrain(network, 0.95, torch.zeros(2, 3))
+    assert [row.kind for row in report(network)] == ["Linear", "GELU"]

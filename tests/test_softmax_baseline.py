@@ -16,7 +16,7 @@ def small(shape):
     return FCResNet(shape[0], 16, 1)
 
 
-@parametrize_with_checks([SoftmaxClassifier(small, epochs=15, lr=1e-2, random_state=0)])
+@parametrize_with_checks([SoftmaxClassifier(epochs=15, random_state=0)])
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)
 

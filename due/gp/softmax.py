@@ -82,7 +82,7 @@ def _quadrature(g: Callable[[Tensor], Tensor], mean: Tensor, var: Tensor) -> Ten
     z = torch.linspace(-7, 7, NODES, dtype=mean.dtype, device=mean.device)
     weight = torch.softmax(-z.square() / 2, 0)
     half = ((mean[:, 1] - mean[:, 0])[:, None] + var.sum(-1).sqrt()[:, None] * z) / 2  # (N, nodes)
-    return (g(torch.stack([-half, half])) @ weight).mT
+    return (g(torch.stack([-half, half])) * weight).sum(-1).mT
 
 
 def _order(mean: Tensor, var: Tensor) -> Tensor:

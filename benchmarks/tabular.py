@@ -40,13 +40,14 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor, nn
 
 import due
-from due import DUEClassifier, DUERegressor, train
+from due import DUEClassifier, DUERegressor
 from due.data import uci
 from due.estimators.base import split
 from due.estimators.rows import fit_scale
 from due.gp import Gaussian
 from due.metrics import accuracy, auroc, coverage, ece, entropy, gaussian_nll, rmse
 from due.networks import FCResNet
+from due.train import train
 
 Floats = NDArray[np.float64]
 Line = dict[str, Any]

@@ -321,10 +321,13 @@ class DUEEstimator(BaseEstimator):
         """−`ood_score(X)`: higher is more like the training data, as elsewhere in scikit-learn."""
         return -self.ood_score(X)
 
-    def _batches(self, X: ArrayLike) -> Iterator[Tensor]:
+    def _checked(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
-        rows = validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False)
+        rows: Floats = validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False)
         self._check_shape(rows)
+        return rows
+
+    def _batches(self, rows: Floats) -> Iterator[Tensor]:
         for start in range(0, len(rows), PREDICT_ROWS):
             part = self.scale_(rows[start : start + PREDICT_ROWS])
             yield torch.as_tensor(part, device=self.device)
@@ -334,11 +337,16 @@ class DUEEstimator(BaseEstimator):
         self, function: Callable[[FrozenDUE, Tensor], Tensor | tuple[Tensor, ...]], X: ArrayLike
     ) -> Any:
         """`function(frozen, x)` over batches of rows; each of its outputs joined, as numpy."""
-        batches = self._batches(X)
-        outputs: list[Any] = [function(self.frozen_, batch) for batch in batches]
-        if isinstance(outputs[0], Tensor):
-            return torch.cat(outputs).cpu().numpy()
-        return tuple(torch.cat(parts).cpu().numpy() for parts in zip(*outputs, strict=True))
+        rows = self._checked(X)
+        whole: list[NDArray[Any]] = []
+        for i, batch in enumerate(self._batches(rows)):
+            output = function(self.frozen_, batch)
+            parts = [output] if isinstance(output, Tensor) else output
+            if not whole:  # room for all rows at once: many small pieces would fragment memory
+                whole = [np.empty((len(rows), *part.shape[1:])) for part in parts]
+            for room, part in zip(whole, parts, strict=True):
+                room[i * PREDICT_ROWS :][: len(batch)] = part.cpu().numpy()
+        return whole[0] if isinstance(output, Tensor) else tuple(whole)
 
 
 def stochastic(model: DUE, n: int, batch_size: int | None, lr: float, gp_lr: float) -> Objective:

@@ -202,7 +202,7 @@ class DUERegressor(RegressorMixin, MultiOutputMixin, DUEEstimator):
 
     @torch.no_grad()
     def _joint(self, X: ArrayLike) -> tuple[Floats, Floats]:
-        h = torch.cat([self.frozen_.f(batch) for batch in self._batches(X)])
+        h = torch.cat([self.frozen_.f(batch) for batch in self._batches(self._checked(X))])
         mean, cov = self.model_.gp.joint(h)
         noise = torch.eye(len(h), dtype=cov.dtype, device=cov.device)
         cov = cov + self._sigma2[:, None, None] * noise

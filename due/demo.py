@@ -294,7 +294,7 @@ def draw_moons(data: Moons, maps: dict[str, Floats], n: int) -> Figure:
     }
     for axes, (name, title) in zip(panels, titles.items(), strict=True):
         image = axes.pcolormesh(
-            *plane(n), maps[name].reshape(n, n), cmap="cividis", vmin=0, vmax=1, rasterized=True
+            *plane(n), maps[name].reshape(n, n), cmap="cividis_r", vmin=0, vmax=1, rasterized=True
         )
         for label, marker, colour in ((0, "o", "white"), (1, "^", "#E69F00")):
             points = data.X[data.y == label][::3]
@@ -304,7 +304,7 @@ def draw_moons(data: Moons, maps: dict[str, Floats], n: int) -> Figure:
         axes.set(title=title, xlabel="$x_1$", xlim=X_RANGE, ylim=Y_RANGE, aspect="equal")
     panels[0].set_ylabel("$x_2$")
     panels[0].legend(loc="lower left", framealpha=0.9)
-    figure.colorbar(image, ax=panels, label="predictive entropy / ln 2 (1: no idea)")
+    figure.colorbar(image, ax=panels, label="predictive entropy / ln 2 (blue, 1: no idea)")
     return figure
 
 

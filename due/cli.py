@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import torch
 import typer
 
-from due.paper import ARTEFACTS, reproduce
+from due.paper import ARTEFACTS, Options
+from due.paper.table3 import METHODS
 
 app = typer.Typer(
     name="due",
@@ -21,7 +21,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 KNOWN = ", ".join(ARTEFACTS)
-LIST = "\n".join(f"  {name}   {artefact.title}" for name, artefact in ARTEFACTS.items())
+LIST = "\n".join(f"  {name:<8} {artefact.title}" for name, artefact in ARTEFACTS.items())
+COUNTS = ("seeds", "threads", "trials", "jobs")
+SOME_TAKE = ("seeds", "threads", "trials", "methods", "data", "jobs")  # others refuse them
 
 HELP = f"""Reproduce one figure or table of the paper: its numbers and its picture.
 
@@ -29,8 +31,13 @@ HELP = f"""Reproduce one figure or table of the paper: its numbers and its pictu
 ARTEFACT is one of
 {LIST}
 
-Each finished seed is kept in DIR/ARTEFACT.jsonl: the same command goes on where it was stopped,
-and computes nothing twice.
+Each finished seed or trial is kept in a .jsonl file in DIR: the same command goes on where it was
+stopped, and computes nothing twice. table3 shows all trials in DIR, also those of earlier
+commands; fig4 takes its trials from there.
+
+\b
+METHODS of table3: {", ".join(list(METHODS)[:5])},
+  {", ".join(list(METHODS)[5:])}
 """
 
 
@@ -57,13 +64,14 @@ def main(
     "reproduce",
     no_args_is_help=True,
     help=HELP,
-    epilog="Example: due reproduce fig3 --out results",
+    short_help="Reproduce one figure or table of the paper.",
+    epilog="Examples: due reproduce fig3; due reproduce table3 --methods due,btarnet --jobs 2",
 )
 def reproduce_command(
     artefact: Annotated[str, typer.Argument(metavar="ARTEFACT", show_default=False, help=KNOWN)],
     out: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="Where ARTEFACT.json and ARTEFACT.png go."),
+        typer.Option(metavar="DIR", help="Where ARTEFACT.json, ARTEFACT.png and the like go."),
     ] = Path("results"),
     preset: Annotated[
         str, typer.Option(metavar="NAME", help="Settings: default, paper or smoke.")
@@ -74,49 +82,82 @@ def reproduce_command(
     ] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Seeds 0 to N − 1.", show_default="5; 1 for smoke"),
+        typer.Option(
+            metavar="N",
+            help="Figures: seeds 0 to N − 1.",
+            show_default="5, fig4 10; 1 for smoke",
+        ),
     ] = None,
     threads: Annotated[
-        int, typer.Option(metavar="N", min=1, help="CPU threads; one is best for toys.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            metavar="N", help="fig2, fig3: CPU threads; one is best for toys.", show_default="1"
+        ),
+    ] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="table3: trials 0 to N − 1 of each method; the paper has 1000.",
+            show_default="100; 2 for smoke",
+        ),
+    ] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="table3: methods to run.", show_default="all"),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="table3: ihdp, ihdp-cov or both.", show_default="both"),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="table3, fig4: trials at a time, one core each.",
+            show_default="1",
+        ),
+    ] = None,
     debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
 ) -> None:
     """Reproduce one figure or table of the paper."""
     with _one_line_errors(debug):
-        preset = "smoke" if smoke else preset
-        _check(artefact, preset, seeds)
-        torch.set_num_threads(threads)
-        outcome = reproduce(
-            artefact,
-            ARTEFACTS[artefact],
-            out,
-            preset=preset,
+        options = Options(
+            out=out,
+            preset="smoke" if smoke else preset,
             seeds=seeds,
+            threads=threads,
+            trials=trials,
+            methods=methods,
+            data=data,
+            jobs=jobs,
             command=shlex.join(["due", *sys.argv[1:]]),
             say=lambda text: typer.echo(text, err=True),
         )
-        for label, value in _flat(outcome.mean):
-            typer.echo(f"{label:<56} {value:.4g}")
-        typer.echo(f"wrote {outcome.json} and {outcome.png}")
+        _check(artefact, options)
+        report = ARTEFACTS[artefact].reproduce(artefact, options)
+        typer.echo(report.text)
+        *most, last = map(str, report.files)
+        typer.echo(f"wrote {', '.join(most)} and {last}")
 
 
-def _check(artefact: str, preset: str, seeds: int | None) -> None:
+def _check(artefact: str, options: Options) -> None:
     if artefact not in ARTEFACTS:
         raise ValueError(f"unknown artefact {artefact!r}; the known ones are {KNOWN}")
-    presets = ARTEFACTS[artefact].presets
-    if preset not in presets:
-        raise ValueError(f"{artefact} has no preset {preset!r}; it has {', '.join(presets)}")
-    if seeds is not None and seeds < 1:
-        raise ValueError(f"--seeds {seeds} is too few; give at least 1")
-
-
-def _flat(value: Any, label: str = "") -> Iterator[tuple[str, float]]:
-    """The leaves of nested dicts, each with its path."""
-    if isinstance(value, dict):
-        for key, item in value.items():
-            yield from _flat(item, f"{label}.{key}" if label else key)
-    elif isinstance(value, float):
-        yield label, value
+    presets, takes = ARTEFACTS[artefact].presets, ARTEFACTS[artefact].takes
+    if options.preset not in presets:
+        raise ValueError(
+            f"{artefact} has no preset {options.preset!r}; it has {', '.join(presets)}"
+        )
+    for name in SOME_TAKE:
+        value = getattr(options, name)
+        if value is None:
+            continue
+        if name not in takes:
+            known = ", ".join(f"--{taken}" for taken in ("out", "preset", "smoke", *takes))
+            raise ValueError(f"{artefact} takes no --{name}; it takes {known}")
+        if name in COUNTS and value < 1:
+            raise ValueError(f"--{name} {value} is too few; give at least 1")
 
 
 @contextmanager
@@ -127,7 +168,8 @@ def _one_line_errors(debug: bool) -> Iterator[None]:
         if debug or isinstance(error, typer.Exit):
             raise
         text = " ".join(str(error).split()) or type(error).__name__
-        if not isinstance(error, ValueError | OSError):  # not one of ours: it names no remedy
+        ours = isinstance(error, ValueError | OSError) or type(error) is ImportError
+        if not ours:  # it names no remedy
             text = f"{type(error).__name__}: {text}; --debug shows where it came from"
         typer.echo(f"error: {text}", err=True)
         raise typer.Exit(1) from None

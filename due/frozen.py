@@ -1,7 +1,7 @@
 """A trained DUE made ready for prediction only: spectral norms folded, the GP's algebra done.
 
-With κ(Z, Z) = L Lᵀ, α = √s L⁻ᵀ m and R = L_Sᵀ L⁻¹, a row costs a kernel vector κ = κ(Z, h) and
-mean = μ + αᵀ κ,  var = s (1 − ‖L⁻¹ κ‖² + ‖R κ‖²).
+With κ(Z, Z) = L Lᵀ, C = √s L⁻¹, R = L_Sᵀ C and α = Cᵀ m, a row costs a kernel vector κ = κ(Z, h)
+and mean = μ + αᵀ κ,  var = s − ‖C κ‖² + ‖R κ‖².
 """
 
 from copy import deepcopy
@@ -27,48 +27,54 @@ class FrozenGP(nn.Module):
     precision: Tensor
     mu: Tensor
     s: Tensor
-    L_inv: Tensor
-    R_alpha: Tensor
+    factors: Tensor
 
     def __init__(self, gp: InducingGP) -> None:
         super().__init__()
         self.kernel = deepcopy(gp.kernel).requires_grad_(False)
         Z, s = gp.Z.detach().double(), self.kernel.outputscale
         L = cholesky(self.kernel.correlation(squared_distance(Z, Z)), gp.jitter)
-        eye = torch.eye(len(Z), dtype=L.dtype, device=L.device).expand_as(L)
-        L_inv = torch.linalg.solve_triangular(L, eye, upper=False)  # (K, M, M)
-        alpha = s.sqrt()[:, None, None] * times(gp.m.detach().double()[:, None], L_inv)
-        R = times(gp.L_S.detach().mT, L_inv)  # (T, M, M)
+        K, M, T = len(L), len(Z), gp.T
+        eye = torch.eye(M, dtype=L.dtype, device=L.device)
+        C = torch.linalg.solve_triangular(L, s.sqrt()[:, None, None] * eye, upper=False)
+        R = times(gp.L_S.detach().mT, C)  # (T, M, M)
+        alpha = times(gp.m.detach().double()[:, None], C)  # (T, 1, M)
+        self.rows = [M, T // K * M, T // K]
+        self.smallest = 1e-12 * float(s.min())
         self.register_buffer("centre", Z.mean(0))
         self.register_buffer("Z", Z - self.centre)
-        self.register_buffer("squares", self.Z.square().sum(1))
+        self.register_buffer("squares", self.Z.square().sum(1, keepdim=True))
         self.register_buffer("precision", self.kernel.lengthscale.pow(-2)[:, None, None])
         self.register_buffer("mu", gp.mu.detach().double()[:, None].clone())
         self.register_buffer("s", s[:, None].clone())
-        self.register_buffer("L_inv", L_inv)
-        self.register_buffer("R_alpha", torch.cat([R, alpha], 1))  # (T, M + 1, M): one product
+        factors = [C, R.reshape(K, -1, M), alpha.reshape(K, -1, M)]
+        self.register_buffer("factors", torch.cat(factors, 1))  # of κ, so that one product does
 
     def forward(self, h: Float[Tensor, "N J"]) -> Normal:
         """Mean and variance of each q(f_t(h_n))."""
-        kappa = self._correlation(h)
-        product = times(self.R_alpha, kappa)  # (T, M + 1, N)
-        prior = (1 - column_squares(self.L_inv @ kappa)).clamp_min(1e-12)
-        var = self.s * (prior + column_squares(product[:, :-1]))  # (T, N)
-        mean = self.mu + product[:, -1]
-        return Normal(mean.mT.to(_outward(h)), var.mT.to(_outward(h)))
+        explained, left, mean = self._products(h)
+        var = (self.s - explained).clamp_min_(self.smallest) + left  # (T, N)
+        dtype = _outward(h)
+        return Normal((self.mu + mean).mT.to(dtype), var.mT.to(dtype))
 
     def explained(self, h: Float[Tensor, "N J"]) -> Float[Tensor, "N T"]:
         """Share of the prior variance that the data has removed, in [0, 1]."""
-        kappa = self._correlation(h)
-        left = column_squares(times(self.R_alpha, kappa)[:, :-1])
-        removed = column_squares(self.L_inv @ kappa) - left
-        return removed.mT.clamp(0, 1).to(_outward(h))
+        explained, left, _ = self._products(h)
+        return ((explained - left) / self.s).mT.clamp(0, 1).to(_outward(h))
+
+    def _products(self, h: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """‖C κ‖², (K, N), and ‖R κ‖² and αᵀ κ, (T, N)."""
+        product = torch.bmm(self.factors, self._correlation(h))
+        A, B, mean = product.split_with_sizes(self.rows, 1)
+        M, N = self.rows[0], h.shape[0]
+        left = column_squares(B.reshape(-1, M, N))
+        return column_squares(A), left, mean.reshape(-1, N)
 
     def _correlation(self, h: Tensor) -> Tensor:
-        moved = h.double() - self.centre  # as in `squared_distance`, with Z's part done before
-        squares = torch.linalg.vecdot(moved, moved)[:, None] + self.squares
-        d2 = torch.addmm(squares, moved, self.Z.mT, alpha=-2).clamp_min_(0)  # (N, M)
-        return self.kernel.kappa(d2 * self.precision).mT  # (K, M, N)
+        moved = h - self.centre  # float64, as in `squared_distance`, with Z's part done before
+        squares = self.squares + torch.linalg.vecdot(moved, moved)
+        d2 = torch.addmm(squares, self.Z, moved.mT, alpha=-2).clamp_min_(0)  # (M, N)
+        return self.kernel.kappa(d2 * self.precision)  # (K, M, N)
 
 
 class FrozenDUE(nn.Module):

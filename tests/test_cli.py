@@ -6,11 +6,18 @@ import pytest
 from typer.testing import CliRunner
 
 from due.cli import app
-from due.paper import ARTEFACTS, Artefact
+from due.data import ihdp
+from due.data.download import DownloadError, find
+from due.paper import ARTEFACTS, Artefact, trials
 
 
 def due(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+needs_data = pytest.mark.skipif(
+    find("ihdp/ihdp.RData") is None, reason="needs ihdp/ihdp.RData under DUE_DATA"
+)
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +25,7 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("results")
 
 
-@pytest.mark.parametrize("name", ARTEFACTS)
+@pytest.mark.parametrize("name", ["fig2", "fig3"])
 def test_smoke_writes_numbers_and_picture_and_a_second_run_computes_nothing(name, out, monkeypatch):
     result = due("reproduce", name, "--smoke", "--out", out)
     assert result.exit_code == 0, result.output
@@ -36,8 +43,53 @@ def test_smoke_writes_numbers_and_picture_and_a_second_run_computes_nothing(name
     assert "was already there" in again.stderr
 
 
-def run_nothing(settings, seed):
+def run_nothing(*args):
     raise AssertionError("computed twice")
+
+
+@needs_data
+def test_smoke_of_table3_serves_fig4_and_a_second_run_computes_nothing(out, monkeypatch):
+    result = due("reproduce", "table3", "--smoke", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "table3: 8 trials: 0 were already there, 8 to run" in result.stderr
+    assert "IHDP-Cov: RMSE of the effect, 38 of 75 kept" in result.stdout
+    files = [out / f"table3.{ending}" for ending in ("json", "txt", "md", "png")]
+    assert f"wrote {files[0]}, {files[1]}, {files[2]} and {files[3]}\n" in result.stdout
+    table = json.loads(files[0].read_text())
+    assert table["preset"] == "smoke" and table["failures"] == []
+    assert [row["trials"] for row in table["data"]["ihdp"]["rows"].values()] == [2, 2]
+    assert files[1].read_text() in result.stdout
+
+    monkeypatch.setattr(trials, "fit_and_predict", run_nothing)
+    for name in ("table3", "fig4"):
+        again = due("reproduce", name, "--smoke", "--out", out)
+        assert again.exit_code == 0, again.output
+        assert "0 to run" in again.stderr
+    assert "intervals miss the true effect over 1 trial (" in again.stdout
+    assert (out / "fig4.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_missing_data_and_a_missing_extra_are_one_line(tmp_path, monkeypatch):
+    for error in (DownloadError("no network\nset DUE_DATA"), ImportError("pip install 'x[y]'")):
+
+        def missing(*args, error=error):
+            raise error
+
+        monkeypatch.setattr(ihdp, "load", missing)
+        result = due("reproduce", "table3", "--smoke", "--out", tmp_path)
+        assert result.exit_code == 1
+        assert result.stderr.splitlines()[1:] == [f"error: {' '.join(str(error).split())}"]
+    assert not (tmp_path / "table3.json").exists()
+
+
+def test_a_data_folder_that_is_not_there_is_one_line(tmp_path, monkeypatch):
+    monkeypatch.setenv("DUE_DATA", str(tmp_path / "nowhere"))
+    ihdp._covariates.cache_clear()
+    result = due("reproduce", "fig4", "--smoke", "--out", tmp_path)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[1:] == [
+        f"error: DUE_DATA is not a folder: {tmp_path / 'nowhere'}. Create it or unset DUE_DATA"
+    ]
 
 
 def test_fig2_reports_the_star_and_the_distances(out):
@@ -70,9 +122,40 @@ def report(out, name):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fig9"], "error: unknown artefact 'fig9'; the known ones are fig2, fig3"),
+        (
+            ["fig9"],
+            "error: unknown artefact 'fig9'; the known ones are fig2, fig3, fig4, table3, choices",
+        ),
         (["fig2", "--preset", "paper"], "error: fig2 has no preset 'paper'; it has default, smoke"),
         (["fig2", "--seeds", "0"], "error: --seeds 0 is too few; give at least 1"),
+        (["fig2", "--threads", "0"], "error: --threads 0 is too few; give at least 1"),
+        (["table3", "--trials", "0"], "error: --trials 0 is too few; give at least 1"),
+        (["table3", "--jobs", "-1"], "error: --jobs -1 is too few; give at least 1"),
+        (
+            ["fig3", "--trials", "3"],
+            "error: fig3 takes no --trials; it takes --out, --preset, --smoke, --seeds, --threads",
+        ),
+        (
+            ["fig4", "--methods", "due"],
+            "error: fig4 takes no --methods; it takes --out, --preset, --smoke, --seeds, --jobs",
+        ),
+        (
+            ["table3", "--seeds", "3"],
+            "error: table3 takes no --seeds; it takes --out, --preset, --smoke, --trials, "
+            "--methods, --data, --jobs",
+        ),
+        (
+            ["table3", "--smoke", "--methods", "due,dou"],
+            "error: --methods: unknown method 'dou'; the known ones are due, btarnet",
+        ),
+        (
+            ["table3", "--smoke", "--methods", ","],
+            "error: --methods ',' names none; give some of due, btarnet",
+        ),
+        (
+            ["table3", "--data", "acic"],
+            "error: --data 'acic' is not known; give ihdp, ihdp-cov or both",
+        ),
     ],
 )
 def test_a_mistake_is_answered_in_one_line(arguments, message):
@@ -118,8 +201,8 @@ def test_help_names_commands_artefacts_and_options():
     assert "reproduce" in due("--help").stdout
     text = due("reproduce", "--help").stdout
     for name, artefact in ARTEFACTS.items():
-        assert f"{name}   {artefact.title}" in text
-    for option in ("--out", "--preset", "--smoke", "--seeds", "--debug"):
+        assert f"{name:<8} {artefact.title}" in text
+    for option in ("--out", "--preset", "--smoke", "--seeds", "--trials", "--methods", "--jobs"):
         assert option in text
 
 

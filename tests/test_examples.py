@@ -75,3 +75,9 @@ def test_no_example_is_untested():
 @pytest.mark.parametrize("file", sorted(EXAMPLES.glob("*.py")), ids=lambda file: file.stem)
 def test_examples_stay_short(file):
     assert len(file.read_text(encoding="utf-8").splitlines()) <= 40
+
+
+def test_treatment_effects_refers_the_doubtful(output_of):
+    text = output_of("treatment_effects")
+    assert number(r"RMSE ([\d.]+)", text) > number(r"those decided ([\d.]+)", text)
+    assert number(r"for (\d+)%", text) > 80

@@ -1,6 +1,27 @@
 """scikit-learn estimators around DUE."""
 
+from due.estimators.cate import DUECATE
 from due.estimators.classifier import ClassUncertainty, DUEClassifier
+from due.estimators.effects import (
+    EffectEstimator,
+    EffectInference,
+    SampledEffects,
+    Study,
+    UncertainEffects,
+)
 from due.estimators.regressor import DUERegressor, ValueUncertainty
+from due.estimators.treatment_column import TreatmentColumn
 
-__all__ = ["ClassUncertainty", "DUEClassifier", "DUERegressor", "ValueUncertainty"]
+__all__ = [
+    "DUECATE",
+    "ClassUncertainty",
+    "DUEClassifier",
+    "DUERegressor",
+    "EffectEstimator",
+    "EffectInference",
+    "SampledEffects",
+    "Study",
+    "TreatmentColumn",
+    "UncertainEffects",
+    "ValueUncertainty",
+]

@@ -65,6 +65,8 @@ class DUEEstimator(BaseEstimator):
     batch_size: int | None
     lr: float | None
     gp_lr: float | None
+    weight_decay: float
+    scale_inputs: bool
     validation_fraction: float
     patience: int
     warm_start: bool
@@ -122,26 +124,36 @@ class DUEEstimator(BaseEstimator):
             self._check_shape(rows)
         return rows, target
 
-    def _fit(self, rows: Rows, targets: Targets) -> None:
+    def _fit(self, rows: Rows, targets: Targets, held_out: int = 0) -> None:
+        """Train; the last `held_out` rows choose the epoch, or if 0 a fraction of all of them."""
         anew = not self._continues
         self.__dict__.pop("frozen_", None)  # should this fit fail, the estimator is not fitted
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if anew:
-            self.scale_ = fit_input_scale(rows.X, rows.weight)
+            self.scale_ = self._input_scale(rows)
         X = torch.as_tensor(self.scale_(rows.X).astype(np.float32))
         weight = torch.as_tensor(rows.weight.astype(np.float32))
         plain = (X, targets.y)
         data = plain if bool((weight == 1).all()) else (*plain, weight)
-        fitted, held_out = split(len(X), self.validation_fraction, targets.strata, seed)
-        known = tuple(part[fitted] for part in data) if len(held_out) else data
+        fitted, watched = (
+            torch.arange(len(X)).split([len(X) - held_out, held_out])
+            if held_out
+            else split(len(X), self.validation_fraction, targets.strata, seed)
+        )
+        known = tuple(part[fitted] for part in data) if len(watched) else data
         if anew:
             self.row_shape_ = tuple(X.shape[1:])
             self.model_ = self._build(known[0], known[1], targets.T, seed)
         self.model_.to(self.device).n_data = len(known[0])  # rows: their weights do the rest
-        self.history_ = self._train(known, tuple(part[held_out] for part in data), seed)
+        self.history_ = self._train(known, tuple(part[watched] for part in data), seed)
         self._absorb(data)
         h, _ = features(self.model_.f, known[0].to(self.device), INITIAL_POINTS, seed)
         self._freeze(h)
+
+    def _input_scale(self, rows: Rows) -> Scale:
+        if self.scale_inputs:
+            return fit_input_scale(rows.X, rows.weight)
+        return Scale(np.zeros(rows.X.shape[1:]), np.ones(rows.X.shape[1:]))
 
     def _build(self, X: Tensor, y: Tensor, T: int, seed: int) -> DUE:
         """Algorithm 1 up to its loop: features, inducing points, length scale."""
@@ -168,11 +180,6 @@ class DUEEstimator(BaseEstimator):
         optimizer = self._optimizer(objective)
         falling = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
 
-        def settle() -> None:
-            if self.c is not None:
-                converge(model.f)
-            objective.settle()
-
         history = train(
             objective.loss,
             data,
@@ -182,20 +189,25 @@ class DUEEstimator(BaseEstimator):
             schedule=None if watch else falling,
             validation=(lambda: mean_loss(model, held_out)) if watch else None,
             patience=self.patience if watch else None,
-            before_validation=settle,
+            before_validation=objective.settle,
             seed=seed,
             progress=None if self.verbose else False,
         )
+        if self.c is not None:
+            converge(model.f)
+            objective.settle()
         return {"bound": objective.name, "rows": len(data[0]), **history.as_dict()}
 
     def _optimizer(self, objective: Objective) -> torch.optim.Optimizer:
         model = self.model_
-        head = [*model.gp.parameters(), *model.likelihood.parameters()]
+        weights = [p for p in model.f.parameters() if p.ndim > 0]
+        scales = [p for p in model.f.parameters() if p.ndim == 0]  # as those of the kernel
+        head = [*model.gp.parameters(), *model.likelihood.parameters(), *scales]
         groups: list[dict[str, Any]] = [
-            {"params": list(model.f.parameters()), "lr": self.lr or objective.lr},
+            {"params": weights, "lr": self.lr or objective.lr},
             {"params": head, "lr": self.gp_lr or objective.gp_lr},
         ]
-        optimizer = torch.optim.Adam(groups, fused=True)
+        optimizer = torch.optim.Adam(groups, weight_decay=self.weight_decay, fused=True)
         warm_up(optimizer, WARM_UP)
         return optimizer
 
@@ -240,6 +252,9 @@ class DUEEstimator(BaseEstimator):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, NUMBER) and 0 < value < math.inf):
                 raise ValueError(f"{name}={value!r} is not a number above 0")
+        decay: Any = self.weight_decay
+        if not (isinstance(decay, NUMBER) and 0 <= decay < math.inf):
+            raise ValueError(f"weight_decay={decay!r} is not a number of at least 0")
         fraction: Any = self.validation_fraction
         if not (isinstance(fraction, NUMBER) and 0 <= fraction < 1):
             raise ValueError(
@@ -253,6 +268,9 @@ class DUEEstimator(BaseEstimator):
 
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to the directory `path`: `config.json` and safetensors."""
+        storage.save(path, *self._state())
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         check_is_fitted(self)
         params = {name: _plain(value) for name, value in self.get_params(deep=False).items()}
         extractor, seed = params.pop("extractor"), params.pop("random_state")
@@ -267,7 +285,7 @@ class DUEEstimator(BaseEstimator):
             **self._learned(),
         }
         config = {"estimator": estimator, "model": archive.describe(self.model_)}
-        storage.save(path, config, {**self.model_.state_dict(), "reference": self.reference_.H})
+        return config, {**self.model_.state_dict(), "reference": self.reference_.H}
 
     @classmethod
     def load(
@@ -280,18 +298,19 @@ class DUEEstimator(BaseEstimator):
 
         `device` is where it predicts from now on; None is where it was trained.
         """
-        config, tensors = storage.load(path)
+        return cls._restore(path, *storage.load(path), extractor, device)
+
+    @classmethod
+    def _restore(
+        cls: type[Estimator],
+        path: str | Path,
+        config: dict[str, Any],
+        tensors: dict[str, Tensor],
+        extractor: Extractor | None,
+        device: str | None,
+    ) -> Estimator:
         saved = config.get("estimator", {})
-        if saved.get("name") != cls.__name__:
-            raise storage.StorageError(
-                f"{path} holds {saved.get('name', 'no estimator')}, not a {cls.__name__}: load it "
-                "with the class that saved it"
-            )
-        if saved["own_extractor"] and extractor is None:
-            raise storage.StorageError(
-                f"{path} was fitted with an extractor of its own: pass the same function as "
-                "extractor=, for a file never says what code to run"
-            )
+        check_saved(path, saved, cls.__name__, extractor)
         self = cls(extractor, **saved["params"])
         self.device = device or self.device
         self.row_shape_ = tuple(saved["row_shape"])
@@ -380,6 +399,22 @@ def warm_up(optimizer: torch.optim.Optimizer, steps: int) -> None:
 
     optimizer.register_step_pre_hook(lower)
     optimizer.register_step_post_hook(restore)
+
+
+def check_saved(
+    path: str | Path, saved: dict[str, Any], name: str, extractor: Extractor | None
+) -> None:
+    """What was saved is a `name`, and its extractor is at hand."""
+    if saved.get("name") != name:
+        raise storage.StorageError(
+            f"{path} holds {saved.get('name', 'no estimator')}, not a {name}: load it with the "
+            "class that saved it"
+        )
+    if saved["own_extractor"] and extractor is None:
+        raise storage.StorageError(
+            f"{path} was fitted with an extractor of its own: pass the same function as "
+            "extractor=, for a file never says what code to run"
+        )
 
 
 def check_weight(sample_weight: ArrayLike | None, X: Floats) -> Floats | None:

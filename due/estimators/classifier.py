@@ -56,6 +56,10 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
         least 5, so as to take about 4,000 steps.
     lr, gp_lr
         Learning rates of Adam for the network, and for the GP; None is 5e-4 and 5e-3.
+    weight_decay
+        L2 penalty of Adam, on every parameter.
+    scale_inputs
+        Standardise the inputs; False takes X as it is, for those who have prepared it.
     validation_fraction
         Share of the rows held out to choose the best epoch. 0 trains on all of them, with a
         learning rate that falls to zero.
@@ -109,6 +113,8 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
         batch_size: int | None = None,
         lr: float | None = None,
         gp_lr: float | None = None,
+        weight_decay: float = 0.0,
+        scale_inputs: bool = True,
         validation_fraction: float = 0.0,
         patience: int = 20,
         warm_start_q: bool = True,
@@ -126,6 +132,8 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
         self.batch_size = batch_size
         self.lr = lr
         self.gp_lr = gp_lr
+        self.weight_decay = weight_decay
+        self.scale_inputs = scale_inputs
         self.validation_fraction = validation_fraction
         self.patience = patience
         self.warm_start_q = warm_start_q

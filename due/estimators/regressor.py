@@ -4,11 +4,12 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from torch import Tensor
+from sklearn.utils.validation import validate_data
+from torch import Tensor, nn
 
 from due.estimators.base import (
     DUEEstimator,
@@ -18,10 +19,11 @@ from due.estimators.base import (
     check_weight,
     stochastic,
 )
-from due.estimators.rows import Floats, Scale, canonical, fit_scale
+from due.estimators.rows import Floats, Rows, Scale, canonical, fit_scale
 from due.frozen import FrozenDUE
 from due.gp import Gaussian, InducingGP
 from due.model import DUE, CollapsedBound
+from due.train import train
 
 
 class ValueUncertainty(NamedTuple):
@@ -61,11 +63,19 @@ class DUERegressor(RegressorMixin, MultiOutputMixin, DUEEstimator):
     lr, gp_lr
         Learning rates of Adam for the network, and for the GP; None is 4e-3 and 5e-2 for the
         collapsed bound, 2e-3 and 1e-2 for the ELBO.
+    weight_decay
+        L2 penalty of Adam, on every parameter.
+    scale_inputs
+        Standardise the inputs; False takes X as it is, for those who have prepared it.
     validation_fraction
         Share of the rows held out to choose the best epoch. 0 trains on all of them, with a
         learning rate that falls to zero.
     patience
         Epochs without improvement after which training stops, if rows are held out.
+    refine
+        Under the collapsed bound, steps of the GP alone on all rows once the best epoch has fixed
+        the features: the noise and the kernel settle later than they do. 0 only puts q(U) in
+        closed form; None leaves the rows held out unlearned.
     warm_start
         Let `fit` go on from the last fit: its scaling, network, kernel and inducing points stay,
         whatever the parameters say now.
@@ -108,8 +118,11 @@ class DUERegressor(RegressorMixin, MultiOutputMixin, DUEEstimator):
         batch_size: int | None = None,
         lr: float | None = None,
         gp_lr: float | None = None,
+        weight_decay: float = 0.0,
+        scale_inputs: bool = True,
         validation_fraction: float = 0.2,
         patience: int = 30,
+        refine: int | None = 60,
         warm_start: bool = False,
         random_state: Any = None,
         device: str = "cpu",
@@ -124,17 +137,31 @@ class DUERegressor(RegressorMixin, MultiOutputMixin, DUEEstimator):
         self.batch_size = batch_size
         self.lr = lr
         self.gp_lr = gp_lr
+        self.weight_decay = weight_decay
+        self.scale_inputs = scale_inputs
         self.validation_fraction = validation_fraction
         self.patience = patience
+        self.refine = refine
         self.warm_start = warm_start
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
 
     def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        validation: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> "DUERegressor":
-        """Train on rows X with targets y, (N,) or (N, T); a weight counts as repetitions."""
+        """Train on rows X with targets y, (N,) or (N, T); a weight counts as repetitions.
+
+        `validation` is (X, y) of other rows to choose the best epoch on, in place of a fraction.
+        """
+        if self.refine is not None and not (
+            isinstance(self.refine, int | np.integer) and self.refine >= 0
+        ):
+            raise ValueError(f"refine={self.refine!r} is neither None nor a number of steps")
         if self.bound not in BOUNDS:
             raise ValueError(f"bound={self.bound!r} is not one of {', '.join(BOUNDS)}")
         inputs, values = self._validate(X, y, multi_output=True, y_numeric=True)
@@ -146,12 +173,26 @@ class DUERegressor(RegressorMixin, MultiOutputMixin, DUEEstimator):
                 "same outputs, warm_start=False starts anew"
             )
         self._flat = values.ndim == 1
-        rows = canonical(inputs, values.astype(np.float64).reshape(len(values), -1), weight)
+        rows = canonical(inputs, _columns(values), weight)
+        others = None if validation is None else self._others(*validation, rows.y.shape[1])
+        if others is not None:
+            rows = Rows(*(np.concatenate(pair) for pair in zip(rows, others, strict=True)))
         if not self._continues:
             self.y_scale_ = fit_scale(rows.y, rows.weight)
         targets = torch.as_tensor(self.y_scale_(rows.y), dtype=torch.float32)
-        self._fit(rows, Targets(targets, targets.shape[1], None))
+        held_out = 0 if others is None else len(others.X)
+        self._fit(rows, Targets(targets, targets.shape[1], None), held_out)
         return self
+
+    def _others(self, X: ArrayLike, y: ArrayLike, T: int) -> Rows:
+        """Rows to validate on, checked like those to train on."""
+        inputs, values = validate_data(
+            self, X, y, dtype=np.float64, allow_nd=True, multi_output=True, reset=False
+        )
+        others = canonical(inputs, _columns(values), None)
+        if others.y.shape[1] != T:
+            raise ValueError(f"y of validation has {others.y.shape[1]} outputs, y has {T}")
+        return others
 
     def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
         """Mean of y, with the standard deviation of a new observation or the joint covariance.
@@ -218,9 +259,20 @@ class DUERegressor(RegressorMixin, MultiOutputMixin, DUEEstimator):
         return values[:, 0] if self._flat else values
 
     def _absorb(self, data: tuple[Tensor, ...]) -> None:
-        """Once held-out rows have chosen the epoch, a closed-form q(U) learns from them too."""
-        if self.history_["bound"] == "collapsed":
-            CollapsedBound(self.model_).set_q(*(part.to(self.device) for part in data))
+        """Once held-out rows have chosen the features, the GP on them learns from all rows.
+
+        Early stopping finds good features before the noise and the kernel have settled.
+        """
+        if self.refine is None or self.history_["bound"] != "collapsed":
+            return
+        x, *rest = (part.to(self.device) for part in data)
+        with torch.no_grad():
+            h = self.model_.f(x)
+        head = CollapsedBound(DUE(nn.Identity(), self.model_.gp, self.model_.likelihood, len(h)))
+        if self.refine:
+            optimizer = torch.optim.Adam(head.parameters(), lr=REFINE_LR, fused=True)
+            train(head, (h, *rest), optimizer=optimizer, epochs=self.refine, progress=False)
+        head.set_q(h, *rest)
 
     def _learned(self) -> dict[str, Any]:
         return {"y_scale": self.y_scale_.as_lists(), "flat": self._flat}
@@ -242,5 +294,10 @@ class DUERegressor(RegressorMixin, MultiOutputMixin, DUEEstimator):
         return Objective("collapsed", loss, None, 300, 4e-3, 5e-2, lambda: loss.set_q(*whole))
 
 
+def _columns(y: NDArray[Any]) -> Floats:
+    return y.astype(np.float64).reshape(len(y), -1)
+
+
 BOUNDS = ("auto", "collapsed", "elbo")
 COLLAPSED_ROWS = 5000
+REFINE_LR = 2e-2

@@ -77,6 +77,13 @@ def fit_input_scale(x: Floats, weight: Floats) -> Scale:
     return Scale(mean, np.full_like(std, common))
 
 
+def fit_covariate_scale(x: Floats) -> Scale:
+    """Columns standardised, but those of two values left as they are: a rare yes stays small."""
+    mean, std = fit_scale(x, np.ones(len(x)))
+    binary = np.array([len(np.unique(column)) <= 2 for column in x.T])
+    return Scale(np.where(binary, 0.0, mean), np.where(binary, 1.0, std))
+
+
 def fit_scale(x: Floats, weight: Floats) -> Scale:
     """Weighted mean and deviation of each column, or channel of images; 1 for a constant one."""
     mean, std, span = _moments(x, weight)

@@ -2,6 +2,7 @@
 
 from due.gp.cholesky import JitterWarning
 from due.gp.collapsed import collapsed_bound, set_optimal_q
+from due.gp.difference import joint_difference, mean_difference
 from due.gp.exact import log_marginal_likelihood, posterior
 from due.gp.inducing import InducingGP
 from due.gp.initialise import features, initialise, warm_start
@@ -21,7 +22,9 @@ __all__ = [
     "collapsed_bound",
     "features",
     "initialise",
+    "joint_difference",
     "log_marginal_likelihood",
+    "mean_difference",
     "posterior",
     "set_optimal_q",
     "warm_start",

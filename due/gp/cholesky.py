@@ -1,6 +1,7 @@
 """Cholesky factor of a correlation matrix: L Lᵀ = K + j I with the smallest jitter j that works."""
 
 import warnings
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -26,6 +27,39 @@ def cholesky(K: Float[Tensor, "T M M"], jitter: float) -> Float[Tensor, "T M M"]
     if torch.compiler.is_compiling():  # a compiled graph cannot branch: it answers NaN instead
         return L.masked_fill((info > 0)[:, None, None], torch.nan)
     return L if not info.any() else _grow(K, eye, jitter)
+
+
+def whiten(K: Float[Tensor, "T M P"], jitter: float) -> Float[Tensor, "T M N"]:
+    """L⁻¹ K₂ for K = [K₁ K₂], K₁ square and L = `cholesky(K₁, jitter)`."""
+    A: Tensor = _Whiten.apply(K, jitter)[0]  # type: ignore[no-untyped-call]
+    return A
+
+
+class _Whiten(torch.autograd.Function):
+    """A = L⁻¹ K₂, and L; an output, so that the backward can be differentiated too.
+
+    With X symmetric, its lower triangle that of Lᵀ ∂L − ∂A Aᵀ: ∂K₁ = ½ L⁻ᵀ X L⁻¹, ∂K₂ = L⁻ᵀ ∂A.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, jitter: float) -> tuple[Tensor, Tensor]:
+        M = K.shape[-2]
+        L = cholesky(K[..., :M], jitter)
+        A = torch.linalg.solve_triangular(L, K[..., M:], upper=False)
+        ctx.save_for_backward(A, L)
+        ctx.set_materialize_grads(False)
+        return A, L
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None]:
+        (A, L), (grad_A, grad_L) = ctx.saved_tensors, grads
+        grad_A = torch.zeros_like(A) if grad_A is None else grad_A
+        X = grad_A @ A.mT if grad_L is None else grad_A @ A.mT - L.mT @ grad_L
+        X = -0.5 * (X.tril() + X.tril(-1).mT)
+        solved = torch.linalg.solve_triangular(L.mT, torch.cat([X, grad_A], -1), upper=True)
+        X, grad_2 = solved.tensor_split([L.shape[-1]], -1)
+        grad_1 = torch.linalg.solve_triangular(L, X, upper=False, left=False)
+        return torch.cat([grad_1, grad_2], -1), None
 
 
 def _grow(K: Tensor, eye: Tensor, jitter: float) -> Tensor:

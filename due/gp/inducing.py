@@ -5,12 +5,14 @@ q(f(h)) = N(μ + √s Aᵀ m,  s (κ(h, h) − Aᵀ A + Aᵀ S A)).
 The algebra is float64 whatever the features.
 """
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from due.gp.cholesky import cholesky
-from due.gp.kernels import Kernel, squared_distance
+from due.gp.cholesky import whiten
+from due.gp.kernels import Kernel, squared_distance, squared_distance_to_first
 
 
 class InducingGP(nn.Module):
@@ -55,8 +57,8 @@ class InducingGP(nn.Module):
     @property
     def L_S(self) -> Float[Tensor, "T M M"]:
         """Lower factor of S, with a positive diagonal."""
-        raw = self.raw_L_S.double()
-        return raw.tril(-1) + torch.diag_embed(raw.diagonal(dim1=-2, dim2=-1).exp())
+        L_S: Tensor = _LowerFactor.apply(self.raw_L_S.double())  # type: ignore[no-untyped-call]
+        return L_S
 
     def forward(self, h: Float[Tensor, "N J"]) -> tuple[Float[Tensor, "N T"], Float[Tensor, "N T"]]:
         """Mean and variance of each q(f_t(h_n)); inputs are independent of one another."""
@@ -105,11 +107,9 @@ class InducingGP(nn.Module):
 
     def project(self, h: Float[Tensor, "N J"]) -> Float[Tensor, "K M N"]:
         """A = L⁻¹ κ(Z, h), one for each kernel (K = T, or 1 if shared)."""
-        M, Z = len(self.Z), self.Z.double()
-        d2 = squared_distance(torch.cat([Z, h.to(Z)]), Z).fill_diagonal_(0)  # (M + N, M)
-        kappa = self.kernel.correlation(d2).mT  # (K, M, M + N)
-        L = cholesky(kappa[..., :M], self.jitter)
-        return torch.linalg.solve_triangular(L, kappa[..., M:], upper=False)
+        Z = self.Z.double()
+        d2 = squared_distance_to_first(torch.cat([Z, h.to(Z)]), len(Z))  # (M + N, M)
+        return whiten(self.kernel.correlation(d2).mT, self.jitter)  # from (K, M, M + N)
 
     @torch.no_grad()
     def set_q(self, m: Float[Tensor, "T M"], L_S: Float[Tensor, "T M M"]) -> None:
@@ -133,6 +133,23 @@ class InducingGP(nn.Module):
         log_diagonal = self.raw_L_S.double().diagonal(dim1=-2, dim2=-1)
         squares = L_S.square().sum() + self.m.double().square().sum()
         return 0.5 * (squares - self.m.numel()) - log_diagonal.sum()
+
+
+class _LowerFactor(torch.autograd.Function):
+    """The lower triangle as it is, and eˣ on the diagonal."""
+
+    @staticmethod
+    def forward(ctx: Any, raw: Tensor) -> Tensor:
+        L = raw.tril()
+        L.diagonal(dim1=-2, dim2=-1).exp_()
+        ctx.save_for_backward(L)
+        return L
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (L,), grad = ctx.saved_tensors, grads[0].tril()
+        grad.diagonal(dim1=-2, dim2=-1).mul_(L.diagonal(dim1=-2, dim2=-1))
+        return grad
 
 
 def times(W: Float[Tensor, "T R M"], A: Float[Tensor, "K M N"]) -> Float[Tensor, "T R N"]:

@@ -56,7 +56,6 @@ class Kernel(nn.Module):
         if self.raw_alpha is not None:
             alpha = softplus(self.raw_alpha.double())[:, None, None]
             return torch.exp(-alpha * torch.log1p(r2 / (2 * alpha)))
-        r2 = r2.clamp_max(1e30)  # e⁻ʳ is 0 there, and ∞ · 0 is not
         if not r2.requires_grad:
             return CORRELATIONS[self.kind].value(r2)
         return _Correlation.apply(r2, self.kind)  # type: ignore[no-untyped-call]
@@ -94,6 +93,13 @@ def squared_distance(a: Float[Tensor, "N J"], b: Float[Tensor, "M J"]) -> Float[
     return d2.fill_diagonal_(0) if a is b else d2
 
 
+def squared_distance_to_first(x: Float[Tensor, "P J"], M: int) -> Float[Tensor, "P M"]:
+    """‖x_p − x_m‖² in float64 of all rows to the first M, as `squared_distance` takes it."""
+    moved = x.double() - x.detach()[:M].double().mean(0)
+    d2: Tensor = _DistanceToFirst.apply(moved, M)  # type: ignore[no-untyped-call]
+    return d2
+
+
 def inverse_softplus(value: float | Tensor, T: int) -> Float[Tensor, " T"]:
     """x with log(1 + eˣ) = value, T times."""
     y = torch.as_tensor(value, dtype=torch.float64).expand(T)
@@ -115,6 +121,32 @@ class _SquaredDistance(torch.autograd.Function):
         grad_a = torch.addmm(G.sum(1)[:, None] * a, G, b, alpha=-2, beta=2)
         grad_b = torch.addmm(G.sum(0)[:, None] * b, G.mT, a, alpha=-2, beta=2)
         return grad_a, grad_b
+
+
+class _DistanceToFirst(torch.autograd.Function):
+    """d² of x = [Z; h] to Z, with a lean backward.
+
+    For G = [G_Z; G_h] and Q = [G_Z + G_Zᵀ; G_h]: ∂x = 2 (w x − Q Z), less 2 G_hᵀ h for Z, where w
+    are the sums of the rows of Q, and for Z of those of G_hᵀ too.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, M: int) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.M = M
+        squares = torch.linalg.vecdot(x, x)
+        d2 = (squares[:, None] + squares[:M]).addmm_(x, x[:M].mT, alpha=-2)
+        return d2.clamp_min_(0).fill_diagonal_(0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (x,), (G,), M = ctx.saved_tensors, grads, ctx.M
+        Q = torch.cat([G[:M] + G[:M].mT, G[M:]])
+        w = Q.sum(1)
+        w[:M] += G[M:].sum(0)
+        grad = (w[:, None] * x).addmm_(Q, x[:M], alpha=-2, beta=2)
+        grad[:M].addmm_(G[M:].mT, x[M:], alpha=-2)
+        return grad, None
 
 
 class _Correlation(torch.autograd.Function):
@@ -158,23 +190,23 @@ def _matern12_slope(r2: Tensor, kappa: Tensor) -> Tensor:
 
 
 def _matern32(r2: Tensor) -> Tensor:
-    r = (3 * r2).sqrt_()
+    r = (3 * r2).sqrt_().clamp_max_(FAR)
     return r.neg().exp_().mul_(r.add_(1))  # (1 + r) e⁻ʳ
 
 
 def _matern32_slope(r2: Tensor, kappa: Tensor) -> Tensor:
-    r = (3 * r2).clamp_min(1e-30).sqrt()
-    return -1.5 * (kappa / (1 + r))
+    r = (3 * r2).clamp_min_(1e-30).sqrt_()
+    return (kappa / (1 + r)).mul_(-1.5)
 
 
 def _matern52(r2: Tensor) -> Tensor:
-    r = (5 * r2).sqrt_()
-    return r.neg().exp_().mul_(r.add_(1).add_(r2, alpha=5 / 3))  # (1 + r + r²/3) e⁻ʳ
+    r = (5 * r2).sqrt_().clamp_max_(FAR)
+    return r.neg().exp_().mul_(torch.addcmul(r + 1, r, r, value=1 / 3))  # (1 + r + r²/3) e⁻ʳ
 
 
 def _matern52_slope(r2: Tensor, kappa: Tensor) -> Tensor:
-    r = (5 * r2).clamp_min(1e-30).sqrt()
-    return -5 / 6 * (1 + r) * kappa / (1 + r + 5 / 3 * r2)
+    r = (5 * r2).clamp_min(1e-30).sqrt().clamp_max(FAR)
+    return -5 / 6 * (1 + r) * kappa / (1 + r + r.square() / 3)
 
 
 def _log_rbf(r2: Tensor) -> Tensor:
@@ -199,6 +231,7 @@ def _distance(r2: Tensor) -> Tensor:
     return torch.where(r2 > 0, r2.clamp_min(1e-30).sqrt(), 0.0)  # a finite gradient at 0
 
 
+FAR = 1e15  # e⁻ʳ is 0 there, and ∞ · 0 is not
 CORRELATIONS = {
     "rbf": Correlation(_rbf, _rbf_slope, _log_rbf),
     "matern12": Correlation(_matern12, _matern12_slope, _log_matern12),

@@ -1,8 +1,9 @@
-"""How well features H that were seen explain a new one: κ(h, H) (κ(H, H) + j I)⁻¹ κ(H, h).
+"""How well features H that were seen explain a new one: κ(h, H) (κ(H, H) + n I)⁻¹ κ(H, h).
 
-It is the share of the prior variance that a GP loses at h once its values at H are known, 1 on H
-and 0 far away, and depends on no label: under a softmax the variance of q(f) itself shrinks where
-classes are in doubt rather than where data is.
+It is the share of the prior variance that a GP loses at h once its values at H are known, up to
+noise of n times that variance; without noise 1 on H, and 0 far away. It depends on no label:
+under a softmax the variance of q(f) itself shrinks where classes are in doubt rather than where
+data is.
 """
 
 import torch
@@ -22,12 +23,14 @@ class Reference(nn.Module):
     H: Tensor
     L_inv: Tensor
 
-    def __init__(self, H: Float[Tensor, "P J"], kernel: Kernel) -> None:
+    def __init__(self, H: Float[Tensor, "P J"], kernel: Kernel, noise: float = 0.0) -> None:
         super().__init__()
         self.kernel = kernel.average().requires_grad_(False)
         self.register_buffer("H", H.detach().double().clone())
         with torch.no_grad():
-            L = cholesky(self.kernel.correlation(squared_distance(self.H, self.H)), JITTER)
+            K = self.kernel.correlation(squared_distance(self.H, self.H))
+            self.noise = max(JITTER, noise)
+            L = cholesky(K, self.noise)
             eye = torch.eye(len(H), dtype=L.dtype, device=L.device)
             self.register_buffer("L_inv", torch.linalg.solve_triangular(L[0], eye, upper=False))
 
@@ -35,3 +38,10 @@ class Reference(nn.Module):
         """Share of the prior variance at each row that H explains, in [0, 1]."""
         kappa = self.kernel.correlation(squared_distance(h, self.H)).mT  # (1, P, N)
         return column_squares(self.L_inv @ kappa)[0].clamp(0, 1).to(h.dtype)
+
+    def leave_one_out(self) -> Float[Tensor, " P"]:
+        """Share of the prior variance at each of H that the others explain, in [0, 1].
+
+        By the inverse of a partitioned matrix, 1 / [(κ(H, H) + n I)⁻¹]_ii − n is what they leave.
+        """
+        return (1 + self.noise - 1 / column_squares(self.L_inv[None])[0]).clamp(0, 1)

@@ -38,7 +38,9 @@ def monte_carlo(
     mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"], epsilon: Float[Tensor, "S T"]
 ) -> Float[Tensor, "N T"]:
     """E[softmax(f)] from plain samples ε, the same for all rows: the paper's way, with S = 32."""
-    return torch.softmax(mean + var.sqrt() * epsilon.to(mean.dtype)[:, None], -1).mean(0)
+    points = epsilon.to(mean.dtype).unsqueeze(-1)  # (S, T, 1)
+    f = torch.addcmul(mean.mT, var.mT.sqrt(), points)  # (S, T, N): the rows vectorise
+    return torch.softmax(f, 1).mean(0).mT
 
 
 def mean_field(mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:

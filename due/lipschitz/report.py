@@ -54,7 +54,8 @@ class Report(list[Row]):
 def report(network: nn.Module) -> Report:
     """Every layer that owns parameters, normalises, or is steeper than 1, bounded or not.
 
-    What a `forward` computes without a module of its own, such as `F.gelu`, is not seen.
+    What a `forward` computes without a module of its own, such as `F.gelu`, is not seen. A module
+    whose own parameters are known to keep distances says so by `needs_no_bound = True`.
     """
     return Report(_row(name, layer) for name, layer in network.named_modules() if _counts(layer))
 
@@ -103,6 +104,8 @@ def _other_obstacle(layer: nn.Module) -> str:
 
 def _counts(layer: nn.Module) -> bool:
     if isinstance(layer, ParametrizationList):  # told of with the layer it belongs to
+        return False
+    if getattr(layer, "needs_no_bound", False):
         return False
     kinds = (nn.Linear, _ConvNd, *_SAMPLE_NORMS, *_STEEP)
     return isinstance(layer, kinds) or any(p is not None for p in layer._parameters.values())

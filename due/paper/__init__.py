@@ -1,11 +1,23 @@
 """Every figure and table of the paper: settings, `run`, `draw`."""
 
-from due.paper import fig2, fig3
-from due.paper.artefact import Artefact, Outcome, Result, reproduce
+from due.paper import choices, fig2, fig3, fig4, table3
+from due.paper.artefact import Artefact, Options, Outcome, Report, Reproducible, Result, reproduce
 
-ARTEFACTS: dict[str, Artefact] = {
+ARTEFACTS: dict[str, Reproducible] = {
     "fig2": fig2.ARTEFACT,
     "fig3": fig3.ARTEFACT,
+    "fig4": fig4.ARTEFACT,
+    "table3": table3.ARTEFACT,
+    "choices": choices.ARTEFACT,
 }
 
-__all__ = ["ARTEFACTS", "Artefact", "Outcome", "Result", "reproduce"]
+__all__ = [
+    "ARTEFACTS",
+    "Artefact",
+    "Options",
+    "Outcome",
+    "Report",
+    "Reproducible",
+    "Result",
+    "reproduce",
+]

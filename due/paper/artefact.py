@@ -1,15 +1,15 @@
-"""An artefact of the paper: settings × seed → numbers and what its picture needs → figure."""
+"""A figure or table of the paper, and the usual kind: settings × seed → numbers → figure."""
 
 import json
 import os
 import platform
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -21,6 +21,48 @@ from due.storage import StorageError, atomic_write
 Json = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Options:
+    """What was asked for; None where the artefact is to decide."""
+
+    out: Path
+    preset: str = "default"
+    seeds: int | None = None
+    threads: int | None = None
+    trials: int | None = None
+    methods: str | None = None
+    data: str | None = None
+    jobs: int | None = None
+    command: str = ""
+    say: Callable[[str], object] = lambda text: None
+
+
+class Report(NamedTuple):
+    """What to print, and the files that were written."""
+
+    text: str
+    files: Sequence[Path]
+
+
+class Reproducible(Protocol):
+    """What the command `due reproduce` asks of a figure or table."""
+
+    @property
+    def title(self) -> str:
+        """One line."""
+
+    @property
+    def presets(self) -> Mapping[str, Any]:
+        """Settings by name."""
+
+    @property
+    def takes(self) -> Collection[str]:
+        """Names of the options that mean something to it, beyond `out` and `preset`."""
+
+    def reproduce(self, name: str, options: Options) -> Report:
+        """Compute what is missing; write everything as `options.out`/name.*."""
+
+
 class Result(NamedTuple):
     """What one seed gave, as plain JSON: the numbers to report, and arrays only to draw."""
 
@@ -30,13 +72,29 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Artefact:
-    """One figure or table. `presets` maps a name to settings, a frozen dataclass."""
+    """A mean over seeds. `presets` maps a name to settings, a frozen dataclass."""
 
     title: str
     presets: dict[str, Any]
     run: Callable[[Any, int], Result]
     draw: Callable[[Any, Sequence[Result]], Figure]
     seeds: int = 5  # the preset "smoke" takes one
+    takes: Collection[str] = ("seeds", "threads")
+
+    def reproduce(self, name: str, options: Options) -> Report:
+        """Run the seeds that are missing, and print the means."""
+        torch.set_num_threads(options.threads or 1)
+        outcome = reproduce(
+            name,
+            self,
+            options.out,
+            preset=options.preset,
+            seeds=options.seeds,
+            command=options.command,
+            say=options.say,
+        )
+        means = (f"{label:<56} {value:.4g}" for label, value in _leaves(outcome.mean))
+        return Report("\n".join(means), (outcome.json, outcome.png))
 
 
 @dataclass(frozen=True)
@@ -97,8 +155,8 @@ def reproduce(
     outcome = Outcome(out / f"{name}.json", out / f"{name}.png", mean)
     figure = artefact.draw(settings, results)
     text = json.dumps(report, indent=2) + "\n"
-    _write(outcome.json, lambda file: file.write_text(text, encoding="utf-8"))
-    _write(outcome.png, lambda file: figure.savefig(file, format="png", dpi=160))
+    write_text(outcome.json, text)
+    write_figure(outcome.png, figure)
     return outcome
 
 
@@ -148,6 +206,16 @@ def make_directory(out: Path) -> None:
         raise StorageError(f"--out {out} is not writable; give another directory")
 
 
+def write_text(path: Path, text: str) -> None:
+    """All of it or nothing."""
+    _write(path, lambda file: file.write_text(text, encoding="utf-8"))
+
+
+def write_figure(path: Path, figure: Figure) -> None:
+    """All of it or nothing."""
+    _write(path, lambda file: figure.savefig(file, format="png", dpi=160))
+
+
 class _Journal:
     """Finished seeds, one JSON object a line; lines of other settings are kept."""
 
@@ -165,7 +233,16 @@ class _Journal:
         line = {**self.identity, "seed": seed, "seconds": round(seconds, 1), **result._asdict()}
         self.lines.append(line)
         text = "".join(json.dumps(line) + "\n" for line in self.lines)
-        _write(self.path, lambda file: file.write_text(text, encoding="utf-8"))
+        write_text(self.path, text)
+
+
+def _leaves(value: Any, label: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers in nested dicts, each with its path."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, f"{label}.{key}" if label else key)
+    elif isinstance(value, float):
+        yield label, value
 
 
 def _read_lines(path: Path) -> list[Json]:

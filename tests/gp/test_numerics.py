@@ -215,6 +215,16 @@ def test_gradients_of_joint_and_difference(kind):
     assert gradcheck(lambda gp, h: gp.difference(h, h0), gp, normal(3, 2, seed=1))
 
 
+@every_kernel
+def test_second_gradients(kind):
+    gp, h = random_gp(kind, T=2, M=3, J=2), normal(3, 2, seed=1).requires_grad_()
+
+    def latent(h, Z):
+        return functional_call(gp, {"Z": Z}, (h,))
+
+    assert torch.autograd.gradgradcheck(latent, (h, gp.Z), atol=1e-4)
+
+
 def test_gradients_of_the_classification_elbo():
     gp, likelihood, y = random_gp(T=3, M=3, J=2), Softmax(3).eval(), torch.tensor([0, 2, 1])
 

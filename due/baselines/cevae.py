@@ -1,0 +1,239 @@
+"""CEVAE (Louizos et al., 2017): a latent z behind covariates, treatment and outcome.
+
+Model      p(z) = N(0, I),  p(x | z),  p(t | z),  p(y | t, z)
+Inference  q(z | x, t, y) = N(m, diag v²), with the helpers q(t | x) and q(y | x, t).
+"""
+
+from math import log, pi
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, softplus
+
+from due.baselines.effect_network import EffectNetwork
+
+SMALLEST_SIGMA = 1e-2  # in standard deviations: no density may grow without bound
+HEAD_DROPOUT = 0.5
+VALIDATION_DRAWS = 5  # of z: by one alone, chance would choose the epoch
+
+
+class Gauss(NamedTuple):
+    """Mean and standard deviation, of one shape."""
+
+    mean: Tensor
+    sigma: Tensor
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """log N(value | mean, σ²)."""
+        z = (value - self.mean) / self.sigma
+        return -0.5 * z.square() - self.sigma.log() - 0.5 * log(2 * pi)
+
+
+class GaussOutput(nn.Module):
+    """h ↦ mean and standard deviation of K independent normal distributions."""
+
+    def __init__(self, J: int, K: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout, self.linear = nn.Dropout(dropout), nn.Linear(J, 2 * K)
+
+    def forward(self, h: Float[Tensor, "N J"]) -> Gauss:
+        """Mean and σ, (N, K)."""
+        mean, raw = self.linear(self.dropout(h)).chunk(2, -1)
+        return Gauss(mean, softplus(raw) + SMALLEST_SIGMA)
+
+
+class ArmOutput(nn.Module):
+    """h ↦ a hidden layer and a `GaussOutput` for each arm, of which t takes one."""
+
+    def __init__(self, J_in: int, J: int, K: int, dropout: float, head_dropout: float) -> None:
+        super().__init__()
+        self.arms = nn.ModuleList(
+            nn.Sequential(_layers(J_in, J, 1, dropout), GaussOutput(J, K, head_dropout))
+            for _ in range(2)
+        )
+
+    def forward(self, h: Float[Tensor, "N J_in"], t: Float[Tensor, " N"]) -> Gauss:
+        """Mean and σ in the arm of each row, (N, K)."""
+        untreated, treated = (arm(h) for arm in self.arms)
+        chosen = t[:, None] == 1
+        return Gauss(*(torch.where(chosen, b, a) for a, b in zip(untreated, treated, strict=True)))
+
+
+class CEVAENetwork(nn.Module):
+    """The model, its inference network and the helpers: `model(x, t, y)` is the loss."""
+
+    two_valued: Tensor
+    low: Tensor
+    span: Tensor
+
+    def __init__(self, X: Float[Tensor, "N D"], J: int, latent: int, dropout: float) -> None:
+        super().__init__()
+        low, high = X.amin(0), X.amax(0)
+        two_valued = ((low == X) | (high == X)).all(0) & (high > low)
+        D, head = X.shape[1], max(HEAD_DROPOUT, dropout) if dropout else 0.0
+        self.register_buffer("two_valued", two_valued)
+        self.register_buffer("low", low)
+        self.register_buffer("span", torch.where(high > low, high - low, 1.0))
+        # p(x | z), p(t | z), p(y | t, z)
+        self.decoder = _layers(latent, J, 2, dropout)
+        self.x_normal = GaussOutput(J, D, dropout)  # one of the two is read for each column
+        self.x_logit = nn.Linear(J, D)
+        self.t_logit = nn.Sequential(_layers(latent, J, 1, dropout), nn.Linear(J, 1))
+        self.outcome = ArmOutput(latent, J, 1, dropout, head)
+        # q(t | x), q(y | x, t), q(z | x, t, y)
+        self.q_t_logit = nn.Sequential(_layers(D, J, 1, dropout), nn.Linear(J, 1))
+        self.q_y_shared = _layers(D, J, 2, dropout)
+        self.q_y = ArmOutput(J, J, 1, dropout, head)
+        self.q_z_shared = _layers(D + 1, J, 2, dropout)
+        self.q_z = ArmOutput(J, J, latent, dropout, dropout)
+
+    def forward(
+        self, x: Float[Tensor, "N D"], t: Float[Tensor, " N"], y: Float[Tensor, " N"]
+    ) -> Float[Tensor, ""]:
+        """−mean_n (bound + helpers), which share no weight.
+
+        bound = E_q[log p(x | z) + log p(t | z) + log p(y | t, z)] − KL(q(z | x, t, y) ‖ N(0, I)),
+        the expectation by one draw of z, in eval mode by five;
+        helpers = log q(t | x) + log q(y | x, t).
+        """
+        q, S = self.encode(x, t, y), 1 if self.training else VALIDATION_DRAWS
+        z = (q.mean + q.sigma * torch.randn(S, *q.mean.shape).to(q.mean)).flatten(0, 1)  # (S N, L)
+        bound = self.log_joint(x.repeat(S, 1), t.repeat(S), y.repeat(S), z).mean()
+        q_y = self.q_y(self.q_y_shared(x), t)
+        helpers = _log_t(self.q_t_logit(x), t) + q_y.log_prob(y[:, None])
+        return divergence(q).mean() - bound - helpers.mean()
+
+    def predict(self, x: Float[Tensor, "N D"], t: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
+        """Mean of p(y | t, z̄), where z̄ = Σ_s q(s | x) E_q[z | x, s, ȳ_s], ȳ_s = E_q[y | x, s]."""
+        p, h = torch.sigmoid(self.q_t_logit(x)), self.q_y_shared(x)
+        arms = [torch.full_like(t, arm) for arm in (0, 1)]
+        z0, z1 = (self.encode(x, arm, self.q_y(h, arm).mean[:, 0]).mean for arm in arms)
+        return self.outcome((1 - p) * z0 + p * z1, t).mean[:, 0]
+
+    def encode(
+        self, x: Float[Tensor, "N D"], t: Float[Tensor, " N"], y: Float[Tensor, " N"]
+    ) -> Gauss:
+        """q(z | x, t, y)."""
+        return self.q_z(self.q_z_shared(torch.cat([x, y[:, None]], -1)), t)
+
+    def log_joint(
+        self,
+        x: Float[Tensor, "N D"],
+        t: Float[Tensor, " N"],
+        y: Float[Tensor, " N"],
+        z: Float[Tensor, "N L"],
+    ) -> Float[Tensor, "N 1"]:
+        """log p(x, t, y | z): Bernoulli for columns of two values and t, normal for the others."""
+        h = self.decoder(z)
+        yes = ((x - self.low) / self.span).clamp(0, 1)
+        binary = -binary_cross_entropy_with_logits(self.x_logit(h), yes, reduction="none")
+        log_x = torch.where(self.two_valued, binary, self.x_normal(h).log_prob(x))
+        log_y = self.outcome(z, t).log_prob(y[:, None])
+        return log_x.sum(-1, keepdim=True) + _log_t(self.t_logit(z), t) + log_y
+
+
+def divergence(q: Gauss) -> Tensor:
+    """KL(N(m, diag v²) ‖ N(0, I)) = ½ Σ (m² + v² − 1) − Σ log v, row by row."""
+    return 0.5 * (q.mean.square() + q.sigma.square() - 1).sum(-1) - q.sigma.log().sum(-1)
+
+
+class CEVAE(EffectNetwork):
+    """Causal effect variational autoencoder; `MCDropout(CEVAE(), 100)` is BCEVAE.
+
+    The loss is −(E_q[log p(x | z) + log p(t | z) + log p(y | t, z)] − KL(q(z | x, t, y) ‖ N(0, I)))
+    − log q(t | x) − log q(y | x, t), a mean over people, with one draw of z
+    (five on validation people); p(x | z) is Bernoulli
+    for columns of two values and normal for the others, y is normal with a variance that depends
+    on z and t. At prediction, where only x is known, z is the mean over t of the means of
+    q(z | x, t, ȳ_t): t is weighted by q(t | x), and ȳ_t is the mean of q(y | x, t). Both outcomes
+    are the means of p(y | t, z) at that z.
+
+    Parameters
+    ----------
+    latent
+        Dimension of z.
+    width
+        Of the hidden layers, with ELU.
+    dropout
+        Share of the units dropped after each hidden layer; before the outputs of y it is 0.5,
+        unless dropout is 0.
+    lr, weight_decay
+        Of Adam; weight_decay None is ½ (1 − dropout) / N.
+    batch_size, epochs
+        People a step, and the most times all of them are seen.
+    patience
+        Epochs without improvement of the validation loss after which training stops.
+    validation_fraction
+        Share of the people held out for that where `fit` is given no others; 0 trains on all of
+        them, for all epochs.
+    random_state
+        Seed of everything random in `fit`; prediction is deterministic.
+    device
+        Where to train and predict, such as "cpu" or "cuda".
+    verbose
+        Show a progress bar on a terminal.
+
+    Attributes
+    ----------
+    history_
+        Loss and validation of each epoch.
+    model_, frozen_
+        The `CEVAENetwork` as trained, and as it predicts.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X, T = rng.normal(size=(200, 2)), rng.integers(2, size=200)
+    >>> Y = X[:, 0] + 3 * T + 0.1 * rng.normal(size=200)
+    >>> model = CEVAE(width=50, latent=4, lr=5e-3, epochs=100, random_state=0).fit(Y, T, X)
+    >>> bool(abs(model.ate(X) - 3) < 0.5)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        latent: int = 32,
+        width: int = 200,
+        dropout: float = 0.1,
+        lr: float = 1e-3,
+        weight_decay: float | None = None,
+        batch_size: int = 100,
+        epochs: int = 1000,
+        patience: int = 50,
+        validation_fraction: float = 0.3,
+        random_state: Any = None,
+        device: str = "cpu",
+        verbose: bool = False,
+    ) -> None:
+        self.latent = latent
+        self.width = width
+        self.dropout = dropout
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.patience = patience
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def _network(self, X: Tensor) -> CEVAENetwork:
+        return CEVAENetwork(X, self.width, self.latent, self.dropout)
+
+
+def _log_t(logit: Tensor, t: Tensor) -> Tensor:
+    return -binary_cross_entropy_with_logits(logit, t[:, None], reduction="none")
+
+
+def _layers(J_in: int, J: int, depth: int, dropout: float) -> nn.Sequential:
+    widths = [J_in] + [J] * depth
+    layers = (
+        nn.Sequential(nn.Linear(a, b), nn.ELU(), nn.Dropout(dropout))
+        for a, b in zip(widths, widths[1:], strict=False)
+    )
+    return nn.Sequential(*layers)

@@ -1,0 +1,141 @@
+"""What the networks for treatment effects share: people → scaled tensors → training → outcomes.
+
+A network says two things of a batch: `network(x, t, y)` is the loss, `network.predict(x, t)` is
+E[y | x, t], all in standard units.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor, nn
+
+from due.estimators.base import NUMBER, PREDICT_ROWS, split
+from due.estimators.effects import EffectEstimator, Study
+from due.estimators.rows import Floats, Scale, fit_covariate_scale, fit_scale
+from due.lipschitz import converge, fold
+from due.train import train
+
+Network = TypeVar("Network", bound=nn.Module)
+People = tuple[Tensor, Tensor, Tensor]  # x (N, D), t (N,), y (N,)
+
+
+class EffectNetwork(EffectEstimator):
+    """Abstract: a network with dropout, trained by Adam until the validation loss stays behind."""
+
+    dropout: float
+    lr: float
+    weight_decay: float | None
+    batch_size: int
+    epochs: int
+    patience: int
+    validation_fraction: float
+    random_state: Any
+    device: str
+    verbose: bool
+
+    model_: nn.Module
+    frozen_: nn.Module
+    scale_: Scale
+    y_scale_: Scale
+    history_: dict[str, Any]
+
+    @abstractmethod
+    def _network(self, X: Tensor) -> nn.Module:
+        """An untrained network for people like X, (N, D), which are scaled."""
+
+    def _fit(self, study: Study, validation: Study | None) -> None:
+        check_training(self)
+        self.__dict__.pop("frozen_", None)  # should this fit fail, the estimator is not fitted
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        self.scale_, self.y_scale_ = fit_scales(study.join(validation))
+        if validation is None:
+            study, validation = hold_out(study, self.validation_fraction, seed)
+        known = as_tensors(study, self.scale_, self.y_scale_)
+        held_out = as_tensors(validation, self.scale_, self.y_scale_)
+        self.model_ = seeded(lambda: self._network(known[0]), seed).to(self.device)
+        self.history_ = self._train(known, held_out, seed)
+        self.frozen_ = fold(self.model_).requires_grad_(False).double().eval()
+
+    def _train(self, known: People, held_out: People, seed: int) -> dict[str, Any]:
+        model, watch = self.model_, len(held_out[0]) > 0
+        held = [part.to(self.device) for part in held_out]
+        decay = self.weight_decay
+        if decay is None:
+            decay = 0.5 * (1 - self.dropout) / len(known[0])
+        history = train(
+            model,
+            known,
+            optimizer=torch.optim.Adam(
+                model.parameters(), lr=self.lr, weight_decay=decay, fused=True
+            ),
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            validation=(lambda: model(*held).item()) if watch else None,
+            patience=self.patience if watch else None,
+            seed=seed,
+            progress=None if self.verbose else False,
+        )
+        converge(model)  # one power iteration a step is near enough to judge an epoch by
+        return {"rows": len(known[0]), **history.as_dict()}
+
+    @torch.no_grad()
+    def _outcomes(self, X: Floats) -> Floats:
+        parts = [self._both(X[i : i + PREDICT_ROWS]) for i in range(0, len(X), PREDICT_ROWS)]
+        return self.y_scale_.inverse(np.concatenate(parts))
+
+    def _both(self, X: Floats) -> Floats:
+        """Both arms in one pass over twice the rows: under dropout each has its own masks."""
+        x = torch.as_tensor(self.scale_(X), dtype=torch.float64, device=self.device)
+        t = torch.arange(2, dtype=x.dtype, device=x.device).repeat_interleave(len(x))
+        y = self.frozen_.predict(torch.cat([x, x]), t)  # type: ignore[operator]
+        return y.reshape(2, len(x)).T.cpu().numpy()
+
+
+def fit_scales(study: Study) -> tuple[Scale, Scale]:
+    """Of the covariates, and of the outcomes as a column."""
+    return fit_covariate_scale(study.X), fit_scale(study.y[:, None], np.ones(len(study.y)))
+
+
+def hold_out(study: Study, fraction: float, seed: int) -> tuple[Study, Study]:
+    """People to learn from and people to choose the epoch on, treated ones in both."""
+    kept, held = split(len(study.y), fraction, study.t, seed)
+    return Study(*(part[kept] for part in study)), Study(*(part[held] for part in study))
+
+
+def as_tensors(study: Study, scale: Scale, y_scale: Scale) -> People:
+    """Scaled, in float32."""
+    x, y = scale(study.X), y_scale(study.y[:, None])[:, 0]
+    return (
+        torch.as_tensor(x, dtype=torch.float32),
+        torch.as_tensor(study.t, dtype=torch.float32),
+        torch.as_tensor(y, dtype=torch.float32),
+    )
+
+
+def seeded(build: Callable[[], Network], seed: int) -> Network:
+    """A network whose first weights come from the seed; the caller's generator stays as it is."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return build()
+
+
+def check_training(estimator: Any) -> None:
+    """Raise at the first argument of a network's training that makes no sense."""
+    for name in ("epochs", "batch_size", "patience"):
+        value = getattr(estimator, name, 1)
+        if not (isinstance(value, int | np.integer) and value >= 1):
+            raise ValueError(f"{name}={value!r} is not a whole number of at least 1")
+    lr, decay = estimator.lr, getattr(estimator, "weight_decay", None)
+    if not (isinstance(lr, NUMBER) and 0 < lr < math.inf):
+        raise ValueError(f"lr={lr!r} is not a number above 0")
+    if decay is not None and not (isinstance(decay, NUMBER) and 0 <= decay < math.inf):
+        raise ValueError(f"weight_decay={decay!r} is not a number of at least 0")
+    for name in ("dropout", "validation_fraction"):
+        value = getattr(estimator, name, 0.0)
+        if not (isinstance(value, NUMBER) and 0 <= value < 1):
+            raise ValueError(f"{name}={value!r} is not in [0, 1)")

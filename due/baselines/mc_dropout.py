@@ -1,0 +1,135 @@
+"""MC dropout (Gal & Ghahramani, 2016): n passes of one network, each with other units dropped."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+from torch import nn
+from torch.nn.modules.dropout import _DropoutNd
+
+from due.baselines.ensemble import kind_of
+from due.baselines.mixture import (
+    Ask,
+    Mixture,
+    MixtureClassifier,
+    MixtureEffects,
+    MixtureRegressor,
+    set_random_states,
+)
+
+
+class Dropout(Mixture):
+    """Abstract: one fitted clone of `estimator`, asked n times while it drops units."""
+
+    estimator_: Any
+    seed_: int
+
+    def __init__(self, estimator: Any, n: int = 100, *, random_state: Any = None) -> None:
+        self.estimator = estimator
+        self.n = n
+        self.random_state = random_state
+
+    def _learn(self, fit: Ask) -> None:
+        if self.n < 1:
+            raise ValueError(f"n={self.n!r} is not at least 1; there must be a pass")
+        model, generator = clone(self.estimator), check_random_state(self.random_state)
+        if self.random_state is not None:
+            set_random_states(model, generator)
+        fitted = fit(model)
+        _check_dropout(fitted)
+        self.estimator_, self.seed_ = fitted, int(generator.randint(2**31 - 1))
+
+    def _each(self, ask: Ask) -> list[Any]:
+        with dropping(self.estimator_.frozen_, self.seed_):
+            return [ask(self.estimator_) for _ in range(self.n)]
+
+    @property
+    def _one(self) -> Any:
+        return self.estimator_
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "estimator_")
+
+
+class DropoutClassifier(Dropout, MixtureClassifier):
+    """`MCDropout` of a classifier."""
+
+
+class DropoutRegressor(Dropout, MixtureRegressor):
+    """`MCDropout` of a regressor."""
+
+
+class DropoutEffects(Dropout, MixtureEffects):
+    """`MCDropout` of an estimator of treatment effects."""
+
+
+def MCDropout(
+    estimator: Any, n: int = 100, *, random_state: Any = None
+) -> DropoutClassifier | DropoutRegressor | DropoutEffects:
+    """One network asked n times with dropout on; its answers are read as those of n models.
+
+    A classifier's `predict_proba` is the mean over the passes, and `uncertainty` the entropy of
+    that mean. A regressor's `predict` is the mean over the passes, and `uncertainty` their
+    variance (plus the mean of what the estimator itself is unsure of, if it says so). Treatment
+    effects are draws, one a pass. The masks are the same at each call, but other ones for each
+    person, arm and pass; so `ate_interval` takes people for independent and is too narrow.
+
+    Parameters
+    ----------
+    estimator
+        One of our estimators, whose network has dropout layers; it stays as it is.
+    n
+        Number of passes.
+    random_state
+        Seed of the masks and of the fit; None leaves the fit to the estimator's `random_state`.
+
+    Returns
+    -------
+    A `DropoutClassifier`, `DropoutRegressor` or `DropoutEffects`, not yet fitted; once it is, the
+    network's estimator is in `estimator_`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from due.baselines import TARNet
+    >>> rng = np.random.default_rng(0)
+    >>> X, T = rng.normal(size=(100, 2)), rng.integers(2, size=100)
+    >>> Y = X[:, 0] + 3 * T + 0.1 * rng.normal(size=100)
+    >>> model = MCDropout(TARNet(epochs=5, dropout=0.5), n=10, random_state=0).fit(Y, T, X)
+    >>> model.sample_effect(X).shape
+    (100, 10)
+    """
+    kind = kind_of(estimator, DropoutClassifier, DropoutRegressor, DropoutEffects)
+    return kind(estimator, n, random_state=random_state)
+
+
+@contextmanager
+def dropping(network: nn.Module, seed: int) -> Iterator[None]:
+    """Within, dropout layers drop as in training, by masks from the seed; all else rests."""
+    layers = [module for module in network.modules() if isinstance(module, _DropoutNd)]
+    before = [layer.training for layer in layers]
+    device = next((p.device for p in network.parameters()), torch.device("cpu"))
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            for layer in layers:
+                layer.train()
+            yield
+    finally:
+        for layer, training in zip(layers, before, strict=True):
+            layer.train(training)
+
+
+def _check_dropout(fitted: Any) -> None:
+    network = getattr(fitted, "frozen_", None)
+    name = type(fitted).__name__
+    if not isinstance(network, nn.Module):
+        raise TypeError(f"{name} has no network of ours (frozen_) whose dropout could stay on")
+    if not any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in network.modules()):
+        raise ValueError(
+            f"the network of {name} has no dropout layer with p > 0, so all passes would be "
+            "equal: give it dropout, or use DeepEnsemble"
+        )

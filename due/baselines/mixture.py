@@ -1,0 +1,150 @@
+"""Many models read as one: p(y | x) = mean_s p_s(y | x), whatever the models s are."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils import Tags, get_tags
+from sklearn.utils.validation import check_is_fitted
+
+from due.estimators.effects import SampledEffects, Study
+from due.estimators.rows import Floats
+from due.metrics import entropy
+
+Ask = Callable[[Any], Any]  # a question to one model
+
+
+class Mixture(BaseEstimator):
+    """Abstract: holds the models, fits them and asks them."""
+
+    estimator: Any
+
+    @abstractmethod
+    def _learn(self, fit: Ask) -> None:
+        """Call `fit` on each model, a fresh clone of `estimator`."""
+
+    @abstractmethod
+    def _each(self, ask: Ask) -> list[Any]:
+        """The answer of each model."""
+
+    @property
+    @abstractmethod
+    def _one(self) -> Any:
+        """One of the fitted models."""
+
+
+class Delegating(Mixture):
+    """Abstract: leaves the checks of X and y to its models, and shows what they found."""
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Train on rows X with targets y; a weight counts as so many repetitions."""
+        if sample_weight is None:
+            self._learn(lambda model: model.fit(X, y))
+        else:
+            self._learn(lambda model: model.fit(X, y, sample_weight=sample_weight))
+        return self
+
+    @property
+    def n_features_in_(self) -> int:
+        """Columns of X in `fit`."""
+        return int(self._one.n_features_in_)
+
+    @property
+    def feature_names_in_(self) -> NDArray[Any]:
+        """Names of the columns of X in `fit`, where it had any."""
+        return np.asarray(self._one.feature_names_in_)
+
+    def __sklearn_tags__(self) -> Tags:
+        return get_tags(self.estimator)
+
+
+class MixtureClassifier(ClassifierMixin, Delegating):
+    """Abstract: the mean of the models' class probabilities."""
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The labels, sorted."""
+        return np.asarray(self._one.classes_)
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Mean of the models' probabilities, shape (N, T), in the order of `classes_`."""
+        check_is_fitted(self)
+        probs: Floats = np.mean(self._each(lambda model: model.predict_proba(X)), axis=0)
+        return probs / probs.sum(-1, keepdims=True)
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most probable label of each row."""
+        codes = self.predict_proba(X).argmax(-1)
+        return np.asarray(self.classes_[codes])
+
+    def uncertainty(self, X: ArrayLike) -> Floats:
+        """Entropy −Σ_c p_c log p_c of the mean probabilities, shape (N,)."""
+        return entropy(self.predict_proba(X))
+
+
+class MixtureRegressor(RegressorMixin, Delegating):
+    """Abstract: the mean μ = mean_s μ_s and the variance mean_s σ_s² + Var_s[μ_s] of the models."""
+
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Mean of the models' means, with the standard deviation of the mixture.
+
+        It includes the noise if the models' `predict` knows it (`return_std`); otherwise it is
+        how far the models differ.
+        """
+        check_is_fitted(self)
+        if not return_std:
+            return np.mean(self._each(lambda model: model.predict(X)), axis=0)
+        means, spreads = zip(*self._each(lambda model: _mean_and_std(model, X)), strict=True)
+        var = np.var(means, axis=0) + np.mean(np.square(spreads), axis=0)
+        return np.mean(means, axis=0), np.sqrt(var)
+
+    def uncertainty(self, X: ArrayLike) -> Floats:
+        """Variance of the latent function: Var_s[μ_s], plus the mean of the models' own."""
+        check_is_fitted(self)
+        means, own = zip(*self._each(lambda model: _mean_and_latent(model, X)), strict=True)
+        latent: Floats = np.var(means, axis=0) + np.mean(own, axis=0)
+        return latent
+
+
+class MixtureEffects(SampledEffects, Mixture):
+    """Abstract: each model's effects are one draw."""
+
+    def _fit(self, study: Study, validation: Study | None) -> None:
+        held_out = None if validation is None else (validation.y, validation.t, validation.X)
+        self._learn(lambda model: model.fit(study.y, study.t, study.X, validation=held_out))
+
+    def _outcomes(self, X: Floats) -> Floats:
+        mean: Floats = np.mean(self._each(lambda model: model.potential_outcomes(X)), axis=0)
+        return mean
+
+    def _draws(self, X: Floats) -> Floats:
+        return np.stack(self._each(lambda model: model.effect(X)))
+
+
+def set_random_states(model: Any, generator: np.random.RandomState) -> Any:
+    """The model, each of whose `random_state`s is a number from the generator."""
+    names = sorted(model.get_params(deep=True))
+    seeds = {
+        name: int(generator.randint(2**31 - 1))
+        for name in names
+        if name.rpartition("__")[2] == "random_state"
+    }
+    return model.set_params(**seeds)
+
+
+def _mean_and_std(model: Any, X: ArrayLike) -> tuple[Floats, Floats]:
+    try:
+        mean, std = model.predict(X, return_std=True)
+    except TypeError:  # most regressors know no deviation
+        mean = model.predict(X)
+        std = np.zeros_like(mean)
+    return mean, std
+
+
+def _mean_and_latent(model: Any, X: ArrayLike) -> tuple[Floats, Floats]:
+    mean = model.predict(X)
+    own = model.uncertainty(X) if hasattr(model, "uncertainty") else np.zeros_like(mean)
+    return mean, own

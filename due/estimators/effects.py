@@ -1,0 +1,257 @@
+"""Treatment effects τ(x) = E[y | x, t = 1] − E[y | x, t = 0], behind EconML's names."""
+
+from abc import abstractmethod
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from due.estimators.rows import Floats
+
+ORDER = "the order is fit(Y, T, X=X): outcomes (N,), treatments 0 or 1 (N,), covariates (N, D)"
+
+
+class Study(NamedTuple):
+    """People: covariates X (N, D), treatments t (N,) of 0 and 1, outcomes y (N,)."""
+
+    X: Floats
+    t: Floats
+    y: Floats
+
+    def join(self, other: "Study | None") -> "Study":
+        """These people, then the others."""
+        if other is None:
+            return self
+        return Study(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
+
+class Posterior(NamedTuple):
+    """Mean and variance of independent effects."""
+
+    mean: Floats
+    var: Floats
+
+
+class EffectInference:
+    """Effects of people with their standard errors, read as normal distributions."""
+
+    def __init__(self, point_estimate: Floats, stderr: Floats) -> None:
+        self.point_estimate, self.stderr = point_estimate, stderr
+
+    @property
+    def var(self) -> Floats:
+        """Variance of each effect."""
+        return self.stderr**2
+
+    def conf_int(self, alpha: float = 0.05) -> tuple[Floats, Floats]:
+        """Lower and upper end of the central 1 − alpha credible interval of each effect."""
+        half = _quantile(alpha) * self.stderr
+        return self.point_estimate - half, self.point_estimate + half
+
+    def zstat(self, value: float = 0.0) -> Floats:
+        """Standard errors between each effect and `value`."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return (self.point_estimate - value) / self.stderr
+
+    def pvalue(self, value: float = 0.0) -> Floats:
+        """Mass of the normal as far from its mean as `value`, on both sides."""
+        return np.asarray(2 * norm.sf(np.abs(self.zstat(value))))
+
+    def summary_frame(self, alpha: float = 0.05, value: float = 0.0) -> pd.DataFrame:
+        """One row a person, with EconML's columns."""
+        lower, upper = self.conf_int(alpha)
+        columns = {
+            "point_estimate": self.point_estimate,
+            "stderr": self.stderr,
+            "zstat": self.zstat(value),
+            "pvalue": self.pvalue(value),
+            "ci_lower": lower,
+            "ci_upper": upper,
+        }
+        return pd.DataFrame(columns).rename_axis("X")
+
+
+class EffectEstimator(BaseEstimator):
+    """Abstract: learns from `fit(Y, T, X=X)` and predicts both outcomes of a person."""
+
+    n_features_in_: int
+    feature_names_in_: NDArray[Any]
+
+    @abstractmethod
+    def _fit(self, study: Study, validation: Study | None) -> None:
+        """Learn from people that were checked; `validation` chooses the epoch where there is one.
+
+        A method that does not need it learns from those people too.
+        """
+
+    @abstractmethod
+    def _outcomes(self, X: Floats) -> Floats:
+        """E[y | x, t] without and with treatment, shape (N, 2)."""
+
+    def fit(
+        self,
+        Y: ArrayLike,
+        T: ArrayLike,
+        X: ArrayLike | None = None,
+        *,
+        validation: tuple[ArrayLike, ArrayLike, ArrayLike] | None = None,
+    ) -> Self:
+        """Learn from outcomes Y, treatments T (0 or 1) and covariates X.
+
+        `validation` is (Y, T, X) of people to choose the best epoch on; None holds some out.
+        """
+        study = self._study(Y, T, X, reset=True)
+        for arm, word in enumerate(("untreated", "treated")):
+            if not (study.t == arm).any():
+                raise ValueError(
+                    f"nobody in T is {word}: an effect compares both groups; without people of "
+                    "one of them no data says what would have been"
+                )
+        held_out = None
+        if validation is not None:
+            if len(validation) != 3:
+                raise ValueError(
+                    f"validation has {len(validation)} parts; it is (Y, T, X) of other people"
+                )
+            held_out = self._study(*validation, reset=False)
+        self._fit(study, held_out)
+        return self
+
+    def potential_outcomes(self, X: ArrayLike) -> Floats:
+        """Expected outcome of each person without and with treatment, shape (N, 2)."""
+        return self._outcomes(self._people(X))
+
+    def effect(self, X: ArrayLike, T0: ArrayLike = 0, T1: ArrayLike = 1) -> Floats:
+        """E[y | x, T1] − E[y | x, T0] of each person, shape (N,)."""
+        outcomes = self.potential_outcomes(X)
+        return _change(T0, T1, len(outcomes)) * (outcomes[:, 1] - outcomes[:, 0])
+
+    def ate(self, X: ArrayLike, T0: ArrayLike = 0, T1: ArrayLike = 1) -> float:
+        """Average effect over the people X."""
+        return float(self.effect(X, T0, T1).mean())
+
+    def _people(self, X: ArrayLike) -> Floats:
+        check_is_fitted(self)
+        rows: Floats = validate_data(self, X, dtype=np.float64, reset=False)
+        return rows
+
+    def _study(self, Y: ArrayLike, T: ArrayLike, X: ArrayLike | None, reset: bool) -> Study:
+        y, t = _vector(Y, "Y", "outcomes"), _treatments(T)
+        if X is None:
+            raise ValueError(f"X is missing; {ORDER}")
+        rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=2, reset=reset)
+        if not len(y) == len(t) == len(rows):
+            raise ValueError(
+                f"Y, T and X have {len(y)}, {len(t)} and {len(rows)} rows; each person has one in "
+                "each of them"
+            )
+        return Study(rows, t, y)
+
+
+class UncertainEffects(EffectEstimator):
+    """Abstract: an `EffectEstimator` that knows the variance of its effects."""
+
+    @abstractmethod
+    def _posterior(self, X: Floats) -> Posterior:
+        """Mean and variance of f1 − f0 of each person."""
+
+    @abstractmethod
+    def _average(self, X: Floats) -> tuple[float, float]:
+        """Mean and variance of the average of f1 − f0 over the people."""
+
+    def uncertainty(self, X: ArrayLike) -> Floats:
+        """Var[f1 − f0] of each person, without observation noise, shape (N,)."""
+        return self._posterior(self._people(X)).var
+
+    def effect_std(self, X: ArrayLike, T0: ArrayLike = 0, T1: ArrayLike = 1) -> Floats:
+        """Standard deviation of each effect."""
+        return self.effect_inference(X, T0, T1).stderr
+
+    def effect_interval(
+        self, X: ArrayLike, T0: ArrayLike = 0, T1: ArrayLike = 1, alpha: float = 0.05
+    ) -> tuple[Floats, Floats]:
+        """Lower and upper end of the central 1 − alpha credible interval of each effect."""
+        return self.effect_inference(X, T0, T1).conf_int(alpha)
+
+    def effect_inference(
+        self, X: ArrayLike, T0: ArrayLike = 0, T1: ArrayLike = 1
+    ) -> EffectInference:
+        """Effects and their standard errors, from one forward pass."""
+        mean, var = self._posterior(self._people(X))
+        change = _change(T0, T1, len(mean))
+        return EffectInference(change * mean, np.abs(change) * np.sqrt(var))
+
+    def ate_interval(self, X: ArrayLike, alpha: float = 0.05) -> tuple[float, float]:
+        """Credible interval of the average effect over the people X."""
+        mean, var = self._average(self._people(X))
+        half = _quantile(alpha) * var**0.5
+        return mean - half, mean + half
+
+
+class SampledEffects(UncertainEffects):
+    """Abstract: an `UncertainEffects` whose posterior is a set of draws."""
+
+    @abstractmethod
+    def _draws(self, X: Floats) -> Floats:
+        """Draws of the effect of each person, shape (S, N); one row belongs to one model."""
+
+    def sample_effect(self, X: ArrayLike) -> Floats:
+        """The draws of each person's effect, shape (N, S)."""
+        return self._draws(self._people(X)).T
+
+    def _posterior(self, X: Floats) -> Posterior:
+        draws = self._draws(X)
+        return Posterior(draws.mean(0), draws.var(0))
+
+    def _average(self, X: Floats) -> tuple[float, float]:
+        means = self._draws(X).mean(1)
+        return float(means.mean()), float(means.var())
+
+
+def _quantile(alpha: float) -> float:
+    if not 0 < alpha < 1:
+        raise ValueError(f"alpha={alpha} is not between 0 and 1; 0.05 gives 95 % intervals")
+    return float(norm.ppf(1 - alpha / 2))
+
+
+def _change(T0: ArrayLike, T1: ArrayLike, n: int) -> Floats:
+    """T1 − T0 of each person, each 0 or 1."""
+    for name, value in (("T0", T0), ("T1", T1)):
+        values = np.asarray(value)
+        if values.shape not in ((), (n,)) or not np.isin(values, (0, 1)).all():
+            raise ValueError(
+                f"{name}={value!r} is not a treatment: give 0, 1 or one of them for each of the "
+                f"{n} people"
+            )
+    return np.broadcast_to(np.asarray(T1, dtype=float) - np.asarray(T0, dtype=float), n).copy()
+
+
+def _vector(values: ArrayLike, name: str, what: str) -> Floats:
+    array = np.asarray(values)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise ValueError(f"{name} has shape {array.shape}, not one of the {what} a person; {ORDER}")
+    try:
+        array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} holds {array[0]!r}, which is no number; {ORDER}") from error
+    missing = ~np.isfinite(array)
+    if missing.any():
+        raise ValueError(
+            f"{name} has {missing.sum()} missing or infinite {what}, the first in row "
+            f"{missing.argmax()}; leave those people out of Y, T and X"
+        )
+    return array
+
+
+def _treatments(T: ArrayLike) -> Floats:
+    t = _vector(T, "T", "treatments")
+    if not np.isin(t, (0, 1)).all():
+        other = t[~np.isin(t, (0, 1))]
+        raise ValueError(f"T holds {other[0]:g}; a treatment is 0 or 1, and {ORDER}")
+    return t

@@ -1,0 +1,156 @@
+"""Figure 4: predicted against true effect with 95 % intervals, DUE and BTARNet on one trial.
+
+The trials are those of Table 3 on IHDP: what DIR/table3.jsonl holds is not fitted again.
+"""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from due.estimators.rows import Floats
+from due.paper.artefact import (
+    Json,
+    Options,
+    Report,
+    make_directory,
+    versions,
+    write_figure,
+    write_text,
+)
+from due.paper.deferral import covered, rmse
+from due.paper.table3 import METHODS, SMOKE
+from due.paper.trials import Journal, Recipe, Result, Trial, plan, run, true_effects
+
+PANELS = ("due", "btarnet")
+HIT, MISS = "#4477aa", "#cc3311"
+
+
+@dataclass(frozen=True)
+class Figure4:
+    """The first trial is drawn; the intervals that miss are counted over all of them."""
+
+    title: str = "Treatment effects with 95 % intervals: how many miss, DUE and BTARNet"
+    presets: Mapping[str, Mapping[str, Recipe]] = field(
+        default_factory=lambda: {"default": METHODS, "smoke": SMOKE}
+    )
+    takes: Collection[str] = ("seeds", "jobs")
+
+    def reproduce(self, name: str, options: Options) -> Report:
+        """Run the trials that are missing, then write json and png."""
+        recipes = {method: self.presets[options.preset][method] for method in PANELS}
+        n = options.seeds or (1 if options.preset == "smoke" else 10)
+        make_directory(options.out)
+        journal = Journal(options.out / "table3.jsonl")
+        run(
+            plan(recipes, ["ihdp"], n),
+            recipes,
+            journal,
+            jobs=options.jobs or 1,
+            say=lambda text: options.say(f"{name}: {text}"),
+        )
+
+        results = journal.results(recipes)
+        seeds = [seed for seed in range(n) if all(t in results for t in _trials(seed))]
+        if not seeds:
+            trial, error = next(iter(journal.errors(recipes).items()))
+            raise ValueError(
+                f"no seed has both methods: {trial.method} failed on seed {trial.seed} ({error}); "
+                "give more --seeds"
+            )
+        numbers = count(results, seeds)
+        report = {
+            "artefact": name,
+            "title": self.title,
+            "preset": options.preset,
+            "command": options.command,
+            "versions": versions(),
+            "settings": {method: recipe.settings for method, recipe in recipes.items()},
+            "seeds": seeds,
+            "drawn": seeds[0],
+            **numbers,
+        }
+        files = [options.out / f"{name}.json", options.out / f"{name}.png"]
+        write_text(files[0], json.dumps(report, indent=2, allow_nan=False) + "\n")
+        write_figure(files[1], draw(recipes, results, seeds[0]))
+        return Report(_text(recipes, numbers["total"], len(seeds)), files)
+
+
+def count(results: Mapping[Trial, Result], seeds: Sequence[int]) -> Json:
+    """Intervals that miss the true effect, seed by seed and together."""
+    each = []
+    for seed in seeds:
+        found: Json = {"seed": seed}
+        for trial in _trials(seed):
+            tau_hat, var, _ = results[trial]
+            tau = true_effects(trial)
+            found[trial.method] = {
+                "missed": int((~covered(tau_hat, var, tau)).sum()),
+                "of": len(tau),
+                "rmse": rmse(tau_hat, tau),
+                "mean_width": float(2 * 1.96 * np.sqrt(var).mean()),
+            }
+        each.append(found)
+    total = {}
+    for method in PANELS:
+        missed, of = (sum(found[method][key] for found in each) for key in ("missed", "of"))
+        means = {
+            key: float(np.mean([found[method][key] for found in each]))
+            for key in ("rmse", "mean_width")
+        }
+        total[method] = {"missed": missed, "of": of, "coverage": 1 - missed / of, **means}
+    return {"total": total, "each": each}
+
+
+def draw(recipes: Mapping[str, Recipe], results: Mapping[Trial, Result], seed: int) -> Figure:
+    """Both methods on one trial, on the same axes."""
+    figure = Figure(figsize=(9.0, 4.6), layout="constrained")
+    axes = figure.subplots(1, len(PANELS), sharex=True, sharey=True)
+    for ax, trial in zip(axes, _trials(seed), strict=True):
+        tau_hat, var, _ = results[trial]
+        _panel(ax, true_effects(trial), tau_hat, var, recipes[trial.method].title)
+    axes[0].set_ylabel("predicted effect")
+    figure.legend(
+        *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
+    )
+    return figure
+
+
+def _panel(ax: Axes, tau: Floats, tau_hat: Floats, var: Floats, title: str) -> None:
+    hit = covered(tau_hat, var, tau)
+    low, high = tau.min(), tau.max()
+    ax.plot([low, high], [low, high], color="0.5", lw=1, label="predicted = true")
+    kinds = ((hit, HIT, "o", "interval holds the truth"), (~hit, MISS, "D", "interval misses it"))
+    for rows, colour, marker, label in kinds:
+        ax.errorbar(
+            tau[rows],
+            tau_hat[rows],
+            1.96 * np.sqrt(var[rows]),
+            fmt=marker,
+            color=colour,
+            ms=3.5,
+            elinewidth=1,
+            capsize=1.5,
+            label=label,
+        )
+    ax.set(title=f"{title}: {(~hit).sum()} of {len(tau)} intervals miss", xlabel="true effect")
+
+
+def _text(recipes: Mapping[str, Recipe], total: Json, n: int) -> str:
+    return "\n".join(
+        f"{recipes[method].title}: {numbers['missed']} of {numbers['of']} intervals miss the true "
+        f"effect over {n} trial{'s' * (n > 1)} (covered "
+        f"{numbers['coverage']:.3f}, mean width {numbers['mean_width']:.2f}, "
+        f"RMSE {numbers['rmse']:.2f})"
+        for method, numbers in total.items()
+    )
+
+
+def _trials(seed: int) -> list[Trial]:
+    return [Trial(method, "ihdp", seed) for method in PANELS]
+
+
+ARTEFACT = Figure4()

@@ -1,0 +1,364 @@
+"""Table 3: RMSE of the effect on IHDP and IHDP-Cov after deferral, DUE beside its rivals.
+
+The paper's own rows of BART, BTARNet and BCEVAE come from other realisations and another rule of
+deferral. Here all methods have the same trials and the same rule; the paper's numbers stand
+beside them as printed.
+"""
+
+import json
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from matplotlib.figure import Figure
+
+from due.baselines import (
+    BART,
+    CEVAE,
+    DKLITE,
+    ArmGP,
+    DeepEnsemble,
+    MCDropout,
+    SLearner,
+    TARNet,
+    TLearner,
+)
+from due.estimators.cate import DUECATE
+from due.paper.artefact import (
+    Json,
+    Options,
+    Report,
+    make_directory,
+    versions,
+    write_figure,
+    write_text,
+)
+from due.paper.deferral import ONE_IN
+from due.paper.layout import Table
+from due.paper.statistics import (
+    DEFERRALS,
+    Results,
+    common_seeds,
+    deferral_curves,
+    minus,
+    of_method,
+    on_common_seeds,
+)
+from due.paper.trials import DATA, Journal, Recipe, Result, Trial, plan, run
+
+TITLES = {"ihdp": "IHDP", "ihdp-cov": "IHDP-Cov"}
+PEOPLE = 75  # whose effects are predicted in each trial
+
+
+def as_printed(cov_random: str, cov_certain: str, random: str, certain: str) -> Json:
+    """A row of the paper's table, in its order."""
+    return {"ihdp": (random, certain), "ihdp-cov": (cov_random, cov_certain)}
+
+
+def paper_recipe(seed: int) -> DUECATE:
+    """DUE as the paper trains it."""
+    return DUECATE.paper(random_state=seed)
+
+
+DUE_AS_PRINTED = as_printed("1.63 ± 0.06", "1.05 ± 0.05", "0.91 ± 0.04", "0.48 ± 0.02")
+
+METHODS: dict[str, Recipe] = {
+    "due": Recipe(
+        "DUE",
+        lambda seed: DUECATE(random_state=seed),
+        version=1,
+        as_printed=DUE_AS_PRINTED,
+    ),
+    "due-paper": Recipe(
+        "DUE, the paper's recipe", paper_recipe, version=1, as_printed=DUE_AS_PRINTED
+    ),
+    "bart": Recipe(
+        "BART",
+        lambda seed: BART(random_state=seed),
+        version=1,
+        as_printed=as_printed("2.6 ± 0.2*", "1.8 ± 0.2*", "1.90 ± 0.20*", "1.60 ± 0.10*"),
+    ),
+    "btarnet": Recipe(
+        "BTARNet",
+        lambda seed: MCDropout(
+            TARNet(components=1, dropout=0.5, epochs=2000, patience=50),
+            100,
+            random_state=seed,
+        ),
+        version=1,
+        as_printed=as_printed("2.2 ± 0.3*", "1.2 ± 0.1*", "1.10 ± 0.03*", "0.76 ± 0.03*"),
+    ),
+    "bcevae": Recipe(
+        "BCEVAE",
+        lambda seed: MCDropout(CEVAE(), 100, random_state=seed),
+        version=1,
+        as_printed=as_printed("2.5 ± 0.2*", "1.7 ± 0.1*", "1.80 ± 0.06*", "1.47 ± 0.08*"),
+    ),
+    "dklite": Recipe(
+        "DKLITE",
+        lambda seed: DKLITE(random_state=seed),
+        version=1,
+        as_printed=as_printed("2.6 ± 0.7", "1.8 ± 0.5", "1.74 ± 0.53", "1.34 ± 0.41"),
+    ),
+    "tarnet-ensemble": Recipe(
+        "Ensemble of 5 TARNets",
+        lambda seed: DeepEnsemble(TARNet(), 5, random_state=seed),
+        version=1,
+        as_printed=as_printed("1.74 ± 0.1", "1.19 ± 0.03", "1.14 ± 0.04", "0.76 ± 0.01"),
+    ),
+    "arm-gp": Recipe("GP per arm", lambda seed: ArmGP(), version=1),
+    "s-learner": Recipe("S-learner, forest", lambda seed: SLearner(random_state=seed), version=1),
+    "t-learner": Recipe("T-learner, forests", lambda seed: TLearner(random_state=seed), version=1),
+}
+
+SMOKE: dict[str, Recipe] = {
+    "due": Recipe("DUE", lambda seed: DUECATE(epochs=3, n_inducing=10, random_state=seed)),
+    "btarnet": Recipe(
+        "BTARNet",
+        lambda seed: MCDropout(
+            TARNet(components=1, dropout=0.5, width=20, epochs=3),
+            10,
+            random_state=seed,
+        ),
+    ),
+}
+
+NOTES = (
+    "random, uncertainty: RMSE after that deferral, mean ± standard error over the trials, and "
+    "their median. covered: share of true effects inside the 95 % intervals. CPU s: seconds of "
+    "one core to fit and predict, median over the trials.",
+    "As printed: the paper's Table 3. * come from other realisations and another rule of "
+    "deferral, so that they are not like for like.",
+    "On common seeds, p: two-sided Wilcoxon signed-rank test of the paired differences, which "
+    "are above zero where DUE has the smaller error.",
+)
+
+
+@dataclass(frozen=True)
+class Table3:
+    """Trials into DIR/table3.jsonl; the table and the deferral curves from all that it holds."""
+
+    title: str = "Treatment effects on IHDP: error after deferral, DUE and rivals"
+    presets: Mapping[str, Mapping[str, Recipe]] = field(
+        default_factory=lambda: {"default": METHODS, "smoke": SMOKE}
+    )
+    notes: Sequence[str] = NOTES
+    takes: Collection[str] = ("trials", "methods", "data", "jobs")
+
+    def reproduce(self, name: str, options: Options) -> Report:
+        """Run the trials that are missing, then write json, txt, md and png."""
+        known = self.presets[options.preset]
+        wanted = _methods(options.methods, known)
+        data = _data_sets(options.data)
+        n = options.trials or (2 if options.preset == "smoke" else 100)
+        make_directory(options.out)
+        journal = Journal(options.out / "table3.jsonl")
+        recipes = {method: known[method] for method in wanted}
+        run(
+            plan(recipes, data, n),
+            recipes,
+            journal,
+            jobs=options.jobs or 1,
+            say=lambda text: options.say(f"{name}: {text}"),
+        )
+
+        there = set(wanted) | {line["method"] for line in journal.lines}
+        shown = {method: recipe for method, recipe in known.items() if method in there}
+        numbers = summarise(shown, journal.results(shown), journal.errors(shown))
+        report = {
+            "artefact": name,
+            "title": self.title,
+            "preset": options.preset,
+            "command": options.command,
+            "versions": versions(),
+            "settings": {method: recipe.settings for method, recipe in shown.items()},
+            **numbers,
+        }
+        parts = tables(shown, numbers["data"])
+        notes = (textwrap.fill(note, 100) for note in self.notes)
+        text = "\n\n\n".join([*(table.text() for table in parts), "\n".join(notes)])
+        marked = [
+            f"# {self.title}",
+            *(table.markdown() for table in parts),
+            *map(_escape, self.notes),
+        ]
+        made = f"Made by `{options.command}`." if options.command else ""
+        files = [options.out / f"{name}.{ending}" for ending in ("json", "txt", "md", "png")]
+        write_text(files[0], json.dumps(report, indent=2, allow_nan=False) + "\n")
+        write_text(files[1], text + "\n")
+        write_text(files[2], "\n\n".join([*marked, made]).rstrip() + "\n")
+        write_figure(files[3], draw(shown, numbers["data"]))
+        return Report(text, files)
+
+
+def summarise(
+    recipes: Mapping[str, Recipe], results: Mapping[Trial, Result], errors: Mapping[Trial, str]
+) -> Json:
+    """All numbers of the table and of the curves."""
+    data: Json = {}
+    for part in DATA:
+        methods = {name: _by_seed(results, name, part) for name in recipes}
+        failed = {name: sum(trial[:2] == (name, part) for trial in errors) for name in recipes}
+        finished = {name: found for name, found in methods.items() if found}
+        rows = {
+            name: {"failed": failed[name], **(of_method(found) if found else {"trials": 0})}
+            for name, found in methods.items()
+            if found or failed[name]
+        }
+        if rows:
+            data[part] = {
+                "rows": rows,
+                "common": on_common_seeds(finished, "due"),
+                "paper_recipe_minus_due": _against_the_paper(finished),
+                "curves": deferral_curves(part, finished, "due"),
+            }
+    failures = [trial._asdict() | {"error": error} for trial, error in errors.items()]
+    return {"data": data, "failures": failures}
+
+
+def tables(recipes: Mapping[str, Recipe], data: Json) -> list[Table]:
+    """Two for each data set: all trials, and the seeds that all methods share."""
+    made = []
+    for part, numbers in data.items():
+        made.append(_all_trials(recipes, part, numbers["rows"]))
+        if len(numbers["common"]["rows"]) > 1:
+            made.append(_common(recipes, part, numbers))
+    return made
+
+
+def draw(recipes: Mapping[str, Recipe], data: Json) -> Figure:
+    """RMSE against the share deferred, a panel for each data set."""
+    figure = Figure(figsize=(5.2 * max(len(data), 1) + 2.4, 4.2), layout="constrained")
+    axes = figure.subplots(1, max(len(data), 1), squeeze=False)[0]
+    others = [name for name in recipes if name != "due"]
+    colours = {"due": "black"} | {name: f"C{i}" for i, name in enumerate(others)}
+    handles = {}
+    for ax, (part, numbers) in zip(axes, data.items(), strict=False):
+        curves = numbers["curves"]
+        for name, kinds in curves["methods"].items():
+            for kind, values in kinds.items():
+                label = recipes[name].title + ("" if kind == "uncertainty" else f", {kind} order")
+                style = {"uncertainty": "-", "random": ":", "oracle": "--"}[kind]
+                handles[label] = ax.plot(
+                    curves["percent"],
+                    values["mean"],
+                    style,
+                    color=colours[name],
+                    lw=2.6 if name == "due" and kind == "uncertainty" else 1.4,
+                    zorder=3 if name == "due" else 2,
+                    label=label,
+                )[0]
+        deferred = 100 / ONE_IN[part]
+        ax.axvline(deferred, color="0.75", lw=1, zorder=0)
+        ax.annotate(
+            "Table 3",
+            (deferred, 1),
+            (4, -4),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            va="top",
+            fontsize=8,
+            color="0.45",
+        )
+        ax.set(
+            title=f"{TITLES[part]}, mean over {len(curves['seeds'])} seeds",
+            xlabel="deferred (%)",
+            ylabel="RMSE of the effect on those kept",
+            xlim=(0, 95),
+        )
+        ax.set_ylim(bottom=0)
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside right center", fontsize=9, frameon=False
+    )
+    return figure
+
+
+def _all_trials(recipes: Mapping[str, Recipe], part: str, rows: Json) -> Table:
+    kept = PEOPLE - PEOPLE // ONE_IN[part]
+    header = ["method", "trials", "random", "median", "uncertainty", "median", "covered", "CPU s"]
+    header += ["random, as printed", "uncertainty, as printed"]
+    body = []
+    for name, row in rows.items():
+        trials = f"{row['trials']}" + (f" ({row['failed']} failed)" if row["failed"] else "")
+        numbers = ["–"] * 6
+        if row["trials"]:
+            both = [(_plus_minus(row[key]), f"{row[key]['median']:.2f}") for key in DEFERRALS]
+            numbers = [*both[0], *both[1], f"{row['coverage']:.3f}", f"{row['cpu_seconds']:.2f}"]
+        printed = (recipes[name].as_printed or {}).get(part, ("–", "–"))
+        body.append([recipes[name].title, trials, *numbers, *printed])
+    return Table(f"{TITLES[part]}: RMSE of the effect, {kept} of {PEOPLE} kept", header, body)
+
+
+def _common(recipes: Mapping[str, Recipe], part: str, numbers: Json) -> Table:
+    common = numbers["common"]
+    header = ["method", "random", "median", "uncertainty", "median", "covered"]
+    header += ["random − DUE", "p", "uncertainty − DUE", "p", "CPU ÷ DUE's"]
+    body = []
+    for name, row in common["rows"].items():
+        both = [(_plus_minus(row[key]), f"{row[key]['median']:.2f}") for key in DEFERRALS]
+        cells = [recipes[name].title, *both[0], *both[1], f"{row['coverage']:.3f}"]
+        body.append([*cells, *_difference(row.get("minus_due"))])
+    more = numbers["paper_recipe_minus_due"]
+    if more and more["trials"] > len(common["seeds"]):
+        label = f"{recipes['due-paper'].title}: {more['trials']} seeds"
+        body.append([label, *["–"] * 5, *_difference(more)])
+    title = f"{TITLES[part]}: seeds that all methods share ({len(common['seeds'])})"
+    return Table(title, header, body)
+
+
+def _difference(difference: Json | None) -> list[str]:
+    if difference is None:
+        return ["–"] * 5
+    cells = []
+    for key in DEFERRALS:
+        p = difference[key]["wilcoxon_p"]
+        cells += [_plus_minus(difference[key]), "–" if p is None else f"{p:.2g}"]
+    return [*cells, f"{difference['times_cpu']:.2g}"]
+
+
+def _plus_minus(value: Json) -> str:
+    stderr = "" if value["stderr"] is None else f" ± {value['stderr']:.2f}"
+    return f"{value['mean']:.2f}{stderr}".replace("-", "−")
+
+
+def _against_the_paper(methods: Mapping[str, Results]) -> Json | None:
+    """On all seeds that those two share, however few the others have."""
+    if not {"due", "due-paper"} <= methods.keys():
+        return None
+    pair = methods["due-paper"], methods["due"]
+    seeds = common_seeds(pair)
+    return minus(*pair, seeds) if seeds else None
+
+
+def _by_seed(results: Mapping[Trial, Result], method: str, data: str) -> dict[int, Result]:
+    found = {trial.seed: r for trial, r in results.items() if trial[:2] == (method, data)}
+    return dict(sorted(found.items()))
+
+
+def _methods(text: str | None, known: Mapping[str, Recipe]) -> Sequence[str]:
+    if text is None:
+        return list(known)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise ValueError(f"--methods {text!r} names none; give some of {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise ValueError(
+                f"--methods: unknown method {name!r}; the known ones are {', '.join(known)}"
+            )
+    return list(dict.fromkeys(names))
+
+
+def _data_sets(name: str | None) -> Sequence[str]:
+    if name in (None, "both"):
+        return DATA
+    if name not in DATA:
+        raise ValueError(f"--data {name!r} is not known; give {', '.join(DATA)} or both")
+    return (name,)
+
+
+def _escape(note: str) -> str:
+    return note.replace("*", "\\*")
+
+
+ARTEFACT = Table3()

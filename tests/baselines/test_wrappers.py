@@ -1,0 +1,198 @@
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.cluster import KMeans
+from sklearn.linear_model import LinearRegression
+from torch import nn
+
+from due.baselines import ArmGP, DeepEnsemble, MCDropout, SoftmaxClassifier, TARNet, TLearner
+from due.baselines.mc_dropout import dropping
+from due.data.toy import two_moons
+from due.estimators import DUERegressor
+from due.metrics import entropy
+from due.networks import FCResNet
+
+TINY = {"epochs": 3, "width": 16}
+
+
+def droppy(shape):
+    return FCResNet(shape[0], 16, 2, dropout=0.3)
+
+
+def dry(shape):
+    return FCResNet(shape[0], 16, 2, dropout=0.0)
+
+
+@pytest.fixture(scope="module")
+def moons():
+    return two_moons(100)
+
+
+@pytest.fixture(scope="module")
+def wave():
+    x = np.linspace(-3, 3, 60)[:, None]
+    return x, np.sin(x[:, 0]) + 0.1 * np.random.default_rng(0).normal(size=60)
+
+
+# ensembles
+
+
+def test_ensemble_of_classifiers_is_the_mean_of_its_members(moons):
+    X, y = moons
+    names = np.array(["a", "b"])[y]
+    model = DeepEnsemble(SoftmaxClassifier(droppy, epochs=3), 3, random_state=0).fit(X, names)
+    probs = np.mean([member.predict_proba(X) for member in model.estimators_], axis=0)
+    assert_allclose(model.predict_proba(X), probs)
+    assert_allclose(model.uncertainty(X), entropy(probs))
+    assert_array_equal(model.predict(X), model.classes_[probs.argmax(1)])
+    assert (model.n_features_in_, list(model.classes_)) == (2, ["a", "b"])
+    assert len({member.random_state for member in model.estimators_}) == 3
+
+
+def test_ensemble_of_regressors_is_the_mixture(wave):
+    X, y = wave
+    base = DUERegressor(droppy, epochs=5, n_inducing=10)
+    model = DeepEnsemble(base, 3, random_state=0).fit(X, y)
+    means, stds = zip(*(m.predict(X, return_std=True) for m in model.estimators_), strict=True)
+    mean, std = model.predict(X, return_std=True)
+    draws = np.random.default_rng(0).normal(size=(3, 20000, 60))
+    draws = (np.array(means)[:, None] + np.array(stds)[:, None] * draws).reshape(-1, 60)
+    assert_allclose(mean, draws.mean(0), atol=0.05)
+    assert_allclose(std, draws.std(0), rtol=0.02)
+    assert_allclose(model.predict(X), mean)
+    latent = np.var(means, 0) + np.mean([m.uncertainty(X) for m in model.estimators_], 0)
+    assert_allclose(model.uncertainty(X), latent)
+    assert (model.uncertainty(X) < std**2).all()
+
+
+def test_regressors_without_a_deviation_leave_that_between_members(wave):
+    X, y = wave
+    model = DeepEnsemble(LinearRegression(), 2).fit(X, y)
+    mean, std = model.predict(X, return_std=True)
+    assert_allclose(mean, LinearRegression().fit(X, y).predict(X))
+    assert_allclose(std, 0, atol=1e-12)
+    assert_allclose(model.uncertainty(X), 0, atol=1e-12)
+
+
+def test_ensemble_of_effects_has_one_draw_a_member(study, fresh):
+    X, _ = fresh
+    model = DeepEnsemble(TARNet(**TINY), 3, random_state=0).fit(study.y, study.t, study.X)
+    effects = np.array([member.effect(X) for member in model.estimators_])
+    assert_allclose(model.sample_effect(X), effects.T)
+    assert_allclose(model.effect(X), effects.mean(0))
+    assert_allclose(model.uncertainty(X), effects.var(0))
+    low, high = model.ate_interval(X)
+    assert_allclose((high - low) / 2, 1.959964 * effects.mean(1).std(), rtol=1e-5)
+
+
+def test_ensemble_does_not_depend_on_the_number_of_jobs(study):
+    a, b = (
+        DeepEnsemble(TARNet(**TINY), 2, n_jobs=jobs, random_state=0).fit(*study[::-1])
+        for jobs in (1, 2)
+    )
+    assert_array_equal(a.effect(study.X), b.effect(study.X))
+
+
+def test_validation_reaches_the_members(study):
+    held_out = study.y[150:], study.t[150:], study.X[150:]
+    model = DeepEnsemble(TARNet(**TINY), 2, random_state=0)
+    model.fit(study.y[:150], study.t[:150], study.X[:150], validation=held_out)
+    assert [member.history_["rows"] for member in model.estimators_] == [150, 150]
+
+
+def test_nested_seeds_differ_between_members(study):
+    base = MCDropout(TARNet(**TINY), 3)
+    model = DeepEnsemble(base, 2, random_state=0).fit(study.y, study.t, study.X)
+    inner = [member.estimator_.random_state for member in model.estimators_]
+    assert inner[0] != inner[1]
+
+
+# MC dropout
+
+
+def test_dropout_is_deterministic_and_leaves_no_trace(study, fresh):
+    X, _ = fresh
+    model = MCDropout(TARNet(**TINY), 5, random_state=0).fit(study.y, study.t, study.X)
+    network = model.estimator_.frozen_
+    plain = model.estimator_.effect(X)
+    torch.manual_seed(3)
+    before = torch.get_rng_state()
+    first, second = model.sample_effect(X), model.sample_effect(X)
+    assert_array_equal(first, second)
+    assert_array_equal(torch.get_rng_state(), before)
+    assert not any(module.training for module in network.modules())
+    assert_array_equal(model.estimator_.effect(X), plain)
+    assert (first.std(1) > 0).all()
+    assert_allclose(model.effect(X), first.mean(1))
+    assert_allclose(model.uncertainty(X), first.var(1))
+
+
+def test_dropping_touches_dropout_alone_and_restores_it_after_an_error():
+    network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Dropout(0.5)).eval()
+    with pytest.raises(RuntimeError, match="stop"), dropping(network, 0):
+        assert [module.training for module in network] == [False, False, True]
+        raise RuntimeError("stop")
+    assert not any(module.training for module in network.modules())
+
+
+def test_arms_have_masks_of_their_own(study):
+    """Were the masks shared, an arm that learned nothing of its own would differ by a constant."""
+    model = TARNet(dropout=0.5, **TINY, random_state=0).fit(study.y, study.t, study.X)
+    network = model.frozen_
+    network.heads[1].load_state_dict(network.heads[0].state_dict())
+    network.outputs[1].load_state_dict(network.outputs[0].state_dict())
+    assert_allclose(model.effect(study.X), 0, atol=1e-12)
+    with dropping(network, 0):
+        assert np.abs(model.effect(study.X)).min() > 0
+
+
+def test_dropout_of_a_classifier_is_the_mean_over_passes(moons):
+    X, y = moons
+    model = MCDropout(SoftmaxClassifier(droppy, epochs=3), 4, random_state=0).fit(X, y)
+    with dropping(model.estimator_.frozen_, model.seed_):
+        probs = np.mean([model.estimator_.predict_proba(X) for _ in range(4)], axis=0)
+    assert_allclose(model.predict_proba(X), probs)
+    assert_allclose(model.uncertainty(X), entropy(probs))
+    assert np.abs(probs - model.estimator_.predict_proba(X)).max() > 1e-3
+
+
+def test_dropout_of_a_regressor_adds_the_variance_over_passes(wave):
+    X, y = wave
+    base = DUERegressor(droppy, epochs=5, n_inducing=10)
+    model = MCDropout(base, 6, random_state=0).fit(X, y)
+    one = model.estimator_
+    with dropping(one.frozen_, model.seed_):
+        means = [one.predict(X) for _ in range(6)]
+    assert_allclose(model.predict(X), np.mean(means, axis=0))
+    assert (model.uncertainty(X) > 0).all()
+    mean, std = model.predict(X, return_std=True)
+    assert_allclose(mean, model.predict(X), rtol=1e-6)
+    assert (std**2 > np.var(means, axis=0)).all()
+
+
+def test_no_dropout_is_refused_with_a_remedy(moons, study):
+    X, y = moons
+    with pytest.raises(ValueError, match="no dropout layer with p > 0"):
+        MCDropout(SoftmaxClassifier(dry, epochs=1)).fit(X, y)
+    with pytest.raises(ValueError, match="no dropout layer with p > 0"):
+        MCDropout(TARNet(dropout=0.0, **TINY)).fit(study.y, study.t, study.X)
+    with pytest.raises(TypeError, match="ArmGP has no network"):
+        MCDropout(ArmGP(steps=1)).fit(study.y, study.t, study.X)
+
+
+# both
+
+
+@pytest.mark.parametrize("wrap", [DeepEnsemble, MCDropout])
+def test_the_wrapper_is_of_the_kind_of_what_it_wraps(wrap):
+    assert is_classifier(wrap(SoftmaxClassifier()))
+    assert is_regressor(wrap(DUERegressor()))
+    effects = wrap(TLearner(), 7)
+    assert not is_classifier(effects) and not is_regressor(effects)
+    assert clone(effects).set_params(estimator__random_state=3).estimator.random_state == 3
+    with pytest.raises(TypeError, match="is no classifier"):
+        wrap(KMeans())
+    with pytest.raises(ValueError, match="n=0"):
+        wrap(SoftmaxClassifier(droppy, epochs=1), 0).fit([[0.0], [1.0]], [0, 1])

@@ -1,0 +1,291 @@
+"""DUECATE: effects and their doubt mean what they say, in EconML's words."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from torch import nn
+
+from due.estimators import DUECATE, TreatmentColumn
+from due.storage import StorageError
+
+FAST = {"epochs": 40, "n_inducing": 20, "random_state": 0}
+
+
+def study(n=200, seed=0):
+    """y = x₀ + t (1 + x₁) + N(0, .1²), treatment by a coin."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 2))
+    t = rng.integers(2, size=n)
+    return X[:, 0] + t * (1 + X[:, 1]) + 0.1 * rng.normal(size=n), t, X
+
+
+@pytest.fixture(scope="module")
+def model():
+    Y, T, X = study()
+    return DUECATE(random_state=0).fit(Y, T, X=X)
+
+
+PEOPLE = np.array([[0.0, 0.0], [1.0, -1.0], [0.0, 2.0], [0.0, 12.0]])
+
+
+# meaning
+
+
+def test_learns_effects_and_doubts_what_it_never_saw(model):
+    new = np.random.default_rng(1).normal(size=(200, 2))
+    error = model.effect(new) - (1 + new[:, 1])
+    assert np.sqrt(np.mean(error**2)) < 0.25  # the effects themselves vary by 1
+    low, high = model.effect_interval(new)
+    assert np.mean((low <= 1 + new[:, 1]) & (1 + new[:, 1] <= high)) > 0.85
+    assert model.uncertainty(PEOPLE)[3] > 10 * model.uncertainty(PEOPLE)[0]
+
+
+def test_closed_form_is_what_samples_of_both_outcomes_say(model):
+    rows = [np.column_stack([model.scale_(PEOPLE), np.full(4, t)]) for t in (1.0, 0.0)]
+    h = model.regressor_.frozen_.f(torch.as_tensor(np.concatenate(rows)))
+    mean, cov = (part.detach().double() for part in model.regressor_.model_.gp.joint(h))
+    noise = torch.randn(8, 200_000, generator=torch.Generator().manual_seed(0)).double()
+    f = mean + torch.linalg.cholesky(cov[0] + 1e-10 * torch.eye(8)) @ noise
+    tau = (f[:4] - f[4:]).numpy() * model.regressor_.y_scale_.std[0]
+    assert_allclose(model.effect(PEOPLE), tau.mean(1), atol=0.02)
+    assert_allclose(model.uncertainty(PEOPLE), tau.var(1), rtol=0.02)
+
+
+def test_joint_draws_have_the_marginals_and_the_average_of_the_closed_forms(model):
+    draws = model.sample_effect(PEOPLE, 100_000)
+    assert draws.shape == (4, 100_000)
+    assert_allclose(draws.mean(1), model.effect(PEOPLE), atol=0.02)
+    assert_allclose(draws.var(1), model.uncertainty(PEOPLE), rtol=0.03)
+    low, high = model.ate_interval(PEOPLE, alpha=0.1)
+    assert_allclose([low, high], np.quantile(draws.mean(0), [0.05, 0.95]), atol=0.03)
+    assert low < model.ate(PEOPLE) < high
+    assert_array_equal(draws[:, :1], model.sample_effect(PEOPLE, 100_000)[:, :1])
+
+
+def test_effect_is_the_difference_of_the_potential_outcomes(model):
+    outcomes = model.potential_outcomes(PEOPLE)
+    assert outcomes.shape == (4, 2)
+    assert_allclose(model.effect(PEOPLE), outcomes[:, 1] - outcomes[:, 0], atol=1e-12)
+    assert_allclose(model.effect(PEOPLE), model.effect_inference(PEOPLE).point_estimate, atol=1e-9)
+    assert_allclose(model.ate(PEOPLE), model.effect(PEOPLE).mean())
+
+
+def test_a_person_is_answered_alike_alone_and_in_company(model):
+    crowd = np.random.default_rng(0).normal(size=(3000, 2))
+    alone = model.effect_inference(crowd[2999:])
+    among = model.effect_inference(crowd)
+    assert_allclose(among.point_estimate[2999:], alone.point_estimate, rtol=1e-9)
+    assert_allclose(among.stderr[2999:], alone.stderr, rtol=1e-6)
+
+
+def test_reversing_the_treatments_reverses_the_effect(model):
+    there, back = model.effect_inference(PEOPLE), model.effect_inference(PEOPLE, T0=1, T1=0)
+    assert_array_equal(there.point_estimate, -back.point_estimate)
+    assert_array_equal(there.stderr, back.stderr)
+    mixed = model.effect(PEOPLE, T0=[0, 1, 0, 1], T1=1)
+    assert_allclose(mixed, model.effect(PEOPLE) * [1, 0, 1, 0], atol=0)
+
+
+def test_summary_has_econmls_columns(model):
+    inference = model.effect_inference(PEOPLE)
+    frame = inference.summary_frame(alpha=0.1, value=1.0)
+    columns = ["point_estimate", "stderr", "zstat", "pvalue", "ci_lower", "ci_upper"]
+    assert list(frame.columns) == columns and len(frame) == 4
+    assert_allclose(frame["stderr"] ** 2, model.uncertainty(PEOPLE))
+    assert_allclose(frame["zstat"], (frame["point_estimate"] - 1) / frame["stderr"])
+    low, high = model.effect_interval(PEOPLE, alpha=0.1)
+    assert_allclose(frame["ci_lower"], low)
+    assert_allclose((high - low) / 2, 1.6448536 * inference.stderr)
+    assert_allclose(model.effect_std(PEOPLE), inference.stderr)
+
+
+# overlap
+
+
+def test_overlap_is_high_among_people_and_low_far_away(model):
+    with pytest.warns(UserWarning, match="1 of 4 people are farther from everyone"):
+        overlap = model.overlap(PEOPLE)
+    assert overlap.shape == (4, 2) and ((overlap >= 0) & (overlap <= 1)).all()
+    assert overlap[0].min() > 0.95 and overlap[3].max() < 0.8
+
+
+def test_a_treatment_that_follows_from_a_covariate_shows_in_the_overlap():
+    Y, _, X = study()
+    T = (X[:, 0] > 0).astype(int)
+    model = DUECATE(random_state=0).fit(Y + T, T, X=X)
+    with pytest.warns(UserWarning, match="farther from everyone (un)?treated"):
+        overlap = model.overlap([[-6.0, 0.0], [1.0, 0.0]])
+    assert overlap[0, 1] < overlap[0, 0] and overlap[1, 0] < overlap[1, 1]
+    assert model.uncertainty([[-3.0, 0.0]]) > 4 * model.uncertainty([[0.0, 0.0]])
+
+
+# options
+
+
+@pytest.mark.parametrize("options", [{"own_scale": False}, {"treatment": "input"}])
+def test_treatment_may_enter_elsewhere(options):
+    Y, T, X = study()
+    if "treatment" in options:
+        options = {**options, "own_scale": False}
+    model = DUECATE(random_state=0, **options).fit(Y, T, X=X)
+    new = np.random.default_rng(1).normal(size=(100, 2))
+    assert np.sqrt(np.mean((model.effect(new) - 1 - new[:, 1]) ** 2)) < 0.6
+
+
+def test_a_scale_of_its_own_is_learned_and_bounded_layers_raise_no_warning(model):
+    f = model.regressor_.model_.f
+    assert f.log_a.requires_grad and abs(f.log_a.item()) > 0.05
+
+
+def test_the_papers_recipe_is_the_stochastic_bound():
+    Y, T, X = study()
+    model = DUECATE.paper(random_state=0, epochs=3).fit(Y, T, X=X)
+    assert model.history_["bound"] == "elbo" and model.batch_size == 100
+    assert not model.regressor_.model_.f.log_a.requires_grad
+
+
+def test_given_people_choose_the_epoch_and_are_learned_from_only_afterwards():
+    Y, T, X = study()
+    train, other = slice(0, 140), slice(140, None)
+    held = (Y[other], T[other], X[other])
+    model = DUECATE(**FAST).fit(Y[train], T[train], X[train], validation=held)
+    assert model.history_["rows"] == 140 and len(model.history_["validation"]) > 0
+    again = DUECATE(**FAST).fit(Y[train], T[train], X[train], validation=held)
+    assert_array_equal(model.effect(X), again.effect(X))
+
+
+# habits
+
+
+def test_own_extractor_clone_pandas_and_names():
+    Y, T, X = study()
+    frame = pd.DataFrame(X, columns=["age", "weight"])
+    extractor = Wide
+    model = clone(DUECATE(extractor, **FAST))
+    model.fit(pd.Series(Y), pd.DataFrame({"t": T}), X=frame)
+    assert list(model.feature_names_in_) == ["age", "weight"]
+    assert_array_equal(model.effect(frame), model.fit(Y, T, frame).effect(frame))
+    with pytest.raises(ValueError, match="feature names"):
+        model.effect(frame[["weight", "age"]])
+
+
+def test_saved_and_loaded_it_answers_bit_for_bit(tmp_path, model):
+    model.save(tmp_path / "effects")
+    loaded = DUECATE.load(tmp_path / "effects")
+    assert_array_equal(loaded.effect(PEOPLE), model.effect(PEOPLE))
+    assert_array_equal(loaded.uncertainty(PEOPLE), model.uncertainty(PEOPLE))
+    with pytest.warns(UserWarning):
+        assert_array_equal(loaded.overlap(PEOPLE), model.overlap(PEOPLE))
+    assert loaded.get_params() == model.get_params()
+    assert loaded.ate_interval(PEOPLE) == model.ate_interval(PEOPLE)
+
+
+def test_a_saved_extractor_is_asked_for(tmp_path):
+    Y, T, X = study()
+    model = DUECATE(Wide, **FAST).fit(Y, T, X)
+    model.save(tmp_path / "own")
+    with pytest.raises(StorageError, match="extractor="):
+        DUECATE.load(tmp_path / "own")
+    assert_array_equal(DUECATE.load(tmp_path / "own", Wide).effect(X), model.effect(X))
+
+
+def test_serves_model_selection_through_the_adapter():
+    Y, T, X = study(100)
+    rows = np.column_stack([T, X])
+    adapter = TreatmentColumn(DUECATE(**FAST), column=0)
+    search = GridSearchCV(adapter, {"estimator__n_inducing": [5, 20]}, cv=2).fit(rows, Y)
+    assert search.best_estimator_.estimator_.effect(X).shape == (100,)
+    assert cross_val_score(adapter, rows, Y, cv=2).mean() > 0.3
+    direct = DUECATE(**FAST).fit(Y, T, X).potential_outcomes(X)
+    assert_array_equal(adapter.fit(rows, Y).predict(rows), direct[np.arange(100), T])
+    with pytest.raises(ValueError, match="say which column"):
+        TreatmentColumn(DUECATE(**FAST), column=1).fit(rows, Y)
+
+
+class Wide(nn.Sequential):
+    """An extractor of one's own: the class itself is the function from shape to module."""
+
+    def __init__(self, shape):
+        super().__init__(nn.Linear(shape[0], 16), nn.ELU())
+
+
+# bad input
+
+
+def bad(change, message, error=ValueError):
+    return pytest.param(change, message, error, id=message[:30])
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "error"),
+    [
+        bad(lambda Y, T, X: (X, T, Y), r"fit\(Y, T, X=X\)"),  # CausalML
+        bad(lambda Y, T, X: (X, Y, T), r"Y has shape \(60, 2\).*fit\(Y, T, X=X\)"),  # CATENets
+        bad(lambda Y, T, X: (T, Y, X), r"T holds .*a treatment is 0 or 1"),
+        bad(lambda Y, T, X: (Y, T, None), "X is missing"),
+        bad(lambda Y, T, X: (Y[:-1], T, X), "59, 60 and 60 rows"),
+        bad(lambda Y, T, X: (Y, T + 1, X), "T holds 2; a treatment is 0 or 1"),
+        bad(lambda Y, T, X: (Y, np.where(T, "yes", "no"), X), "which is no number"),
+        bad(lambda Y, T, X: (Y, np.ones_like(T), X), "nobody in T is untreated"),
+        bad(lambda Y, T, X: (Y, np.zeros_like(T), X), "nobody in T is treated"),
+        bad(lambda Y, T, X: (np.where(np.arange(60) == 7, np.nan, Y), T, X), "first in row 7"),
+        bad(lambda Y, T, X: (Y, np.where(np.arange(60) == 3, np.nan, T), X), "first in row 3"),
+        bad(lambda Y, T, X: (Y, T, np.where(X > 2, np.inf, X)), "infinity"),
+        bad(lambda Y, T, X: (Y, T, X[:, 0]), "Expected 2D array"),
+        bad(lambda Y, T, X: (Y[:1], T[:1], X[:1]), "minimum of 2"),
+        bad(lambda Y, T, X: (np.column_stack([Y, Y]), T, X), r"Y has shape \(60, 2\)"),
+    ],
+)
+def test_refuses(change, message, error):
+    Y, T, X = study(60, seed=1)
+    X[0, 0] = 2.5
+    with pytest.raises(error, match=message):
+        DUECATE(**FAST).fit(*change(Y, T, X))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"treatment": "output"}, "features, input"),
+        ({"treatment": "input", "own_scale": True}, "own_scale=True needs"),
+        ({"weight_decay": -1.0}, "weight_decay=-1.0"),
+        ({"bound": "tight"}, "auto, collapsed, elbo"),
+    ],
+)
+def test_refuses_parameters(options, message):
+    Y, T, X = study(60)
+    with pytest.raises(ValueError, match=message):
+        DUECATE(**FAST, **options).fit(Y, T, X)
+
+
+def test_refuses_other_treatments_at_prediction(model):
+    for T0 in (2, "no", [0, 1]):
+        with pytest.raises(ValueError, match="is not a treatment"):
+            model.effect(PEOPLE, T0=T0)
+    with pytest.raises(ValueError, match="alpha=95"):
+        model.effect_interval(PEOPLE, alpha=95)
+    with pytest.raises(ValueError, match="2 features"):
+        model.effect(np.ones((3, 5)))
+    with pytest.raises(NotFittedError):
+        DUECATE().effect(PEOPLE)
+    with pytest.raises(ValueError, match="validation has 2 parts"):
+        Y, T, X = study(60)
+        DUECATE().fit(Y, T, X, validation=(Y, T))
+
+
+@pytest.mark.parametrize("column", [np.full(60, 3.0), np.arange(60) * 1e-12, np.arange(60) * 1e12])
+def test_columns_of_any_scale_are_taken(column):
+    Y, T, X = study(60)
+    rows = np.column_stack([X, column])
+    model = DUECATE(**FAST).fit(Y, T, rows)
+    assert np.isfinite(model.effect(rows)).all() and (model.uncertainty(rows) > 0).all()
+
+
+def test_few_people_and_a_constant_outcome_are_taken():
+    model = DUECATE(**FAST).fit([1.0, 1.0, 1.0, 1.0], [0, 1, 0, 1], [[0.0], [0.0], [1.0], [1.0]])
+    assert_allclose(model.effect([[0.5]]), 0.0, atol=0.2)

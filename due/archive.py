@@ -13,9 +13,14 @@ from due import storage
 from due.gp import Gaussian, InducingGP, Likelihood, Softmax
 from due.lipschitz import Constraint, apply_constraints, constraints
 from due.model import DUE
-from due.networks import FCResNet, FeedForward
+from due.networks import FCResNet, FeedForward, ReversibleConvNet, ReversibleNet
 
-NETWORKS: dict[str, type[nn.Module]] = {"FCResNet": FCResNet, "FeedForward": FeedForward}
+NETWORKS: dict[str, type[nn.Module]] = {
+    "FCResNet": FCResNet,
+    "FeedForward": FeedForward,
+    "ReversibleConvNet": ReversibleConvNet,
+    "ReversibleNet": ReversibleNet,
+}
 
 
 def save(model: DUE, path: str | Path) -> None:

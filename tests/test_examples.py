@@ -68,6 +68,7 @@ def test_no_example_is_untested():
         "own_network",
         "own_training_loop",
         "save_and_load",
+        "treatment_effects",
     }
     assert {file.stem for file in EXAMPLES.glob("*.py")} == tested
 

@@ -4,5 +4,13 @@ from due.networks.append_treatment import AppendTreatment
 from due.networks.fc_resnet import FCResNet
 from due.networks.feed_forward import FeedForward
 from due.networks.preactivation_resnet import PreactivationResNet
+from due.networks.reversible import ReversibleConvNet, ReversibleNet
 
-__all__ = ["AppendTreatment", "FCResNet", "FeedForward", "PreactivationResNet"]
+__all__ = [
+    "AppendTreatment",
+    "FCResNet",
+    "FeedForward",
+    "PreactivationResNet",
+    "ReversibleConvNet",
+    "ReversibleNet",
+]

@@ -7,8 +7,9 @@ from numpy.testing import assert_allclose
 
 from due.gp import InducingGP, joint_difference, mean_difference, set_optimal_q
 from due.gp import difference as module
-from tests.gp import oracles
-from tests.gp.oracles import KINDS, normal, random_gp
+
+from . import oracles
+from .oracles import KINDS, normal, random_gp
 
 every_kernel = pytest.mark.parametrize("kind", KINDS)
 

@@ -1,0 +1,266 @@
+"""SV-DKL (Wilson et al., 2016): logits A g(h), one GP g_j a feature on a grid U of M points.
+
+    g_j(h) = w(h_j)ᵀ u_j,   p(u_j) = N(μ, k(U, U)),   q(u_j) = N(m_j, S_j)
+    q(g_j(h)) = N(wᵀ m_j,  wᵀ S_j w)
+
+where w(h_j) holds the four weights of cubic interpolation between the grid's points next to h_j.
+Grid, interpolation, kernel and q(U) are GPyTorch's: `pip install 'due[rivals]'`.
+"""
+
+import warnings
+from importlib import import_module
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor, nn
+from torch.quasirandom import SobolEngine
+
+from due.gp import Gaussian, Normal
+
+LARGEST = 2**22  # numbers of the softmax integral held at once
+POINTS = 4  # of the grid that a value is interpolated from
+
+
+class SVDKLSoftmax(nn.Module):
+    """SV-DKL for classes: p(y | x) = E[softmax(A g(f(x)))].
+
+    A is started and used as in GPyTorch's `SoftmaxLikelihood`, which itself takes the transposed
+    input where a batch has as many rows as there are features.
+
+    Parameters
+    ----------
+    f
+        Feature extractor, x → (N, J); bounded beforehand by `due.lipschitz.constrain`, or not.
+    gp
+        `GridGP` on its J features.
+    T
+        Number of classes.
+    n_data
+        Number of rows N of the training set.
+    samples
+        Random samples of the training loss.
+    """
+
+    epsilon: Tensor
+
+    def __init__(self, f: nn.Module, gp: "GridGP", T: int, n_data: int, samples: int = 10) -> None:
+        super().__init__()
+        self.f, self.gp, self.n_data, self.samples = f, gp, n_data, samples
+        self.mixing = nn.Parameter(torch.randn(T, gp.J) / gp.J)  # A
+        self.register_buffer("epsilon", _points(gp.J))
+
+    def forward(
+        self,
+        x: Shaped[Tensor, "N ..."],
+        y: Int[Tensor, " N"],
+        weights: Float[Tensor, " N"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """−ELBO/N = KL / N − mean_i w_i E_q[log softmax(A g_i)_{y_i}]; no chance in eval mode."""
+        mean, var = self.gp(self.f(x))
+        log_prob = self._log_prob(mean, var).gather(-1, y[:, None])[:, 0]
+        fit = log_prob.mean() if weights is None else (weights * log_prob).mean()
+        return self.gp.kl() / self.n_data - fit
+
+    def latent(self, x: Shaped[Tensor, "N ..."]) -> Normal:
+        """Mean and variance of the logits A g; they are correlated, which `predict` knows."""
+        mean, var = self.gp(self.f(x))
+        A = self.mixing.to(mean)
+        return Normal(mean @ A.mT, var @ A.square().mT)
+
+    def predict(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N T"]:
+        """Class probabilities E_q[softmax(A g)], over samples that are the same for all rows."""
+        return self._expectation(_softmax, *self.gp(self.f(x)))
+
+    def set_bounds(self, x: Shaped[Tensor, "N ..."]) -> None:
+        """Scale from now on by the range of all training rows instead of the last batch's."""
+        _set_bounds(self, self.f, self.gp, x)
+
+    def _log_prob(self, mean: Tensor, var: Tensor) -> Tensor:
+        """E_q[log softmax(A g)], (N, T)."""
+        if not self.training:
+            return self._expectation(_log_softmax, mean, var)
+        epsilon = torch.randn(self.samples, *mean.shape, dtype=mean.dtype, device=mean.device)
+        logits = (mean + var.sqrt() * epsilon) @ self.mixing.to(mean).mT  # (S, N, T)
+        return torch.log_softmax(logits, -1).mean(0)
+
+    def _expectation(self, g: Any, mean: Tensor, var: Tensor) -> Tensor:
+        A, epsilon = self.mixing.to(mean), self.epsilon.to(mean)  # (T, J), (S, J)
+        rows = max(1, LARGEST // (len(A) * max(epsilon.shape)))
+        parts = []
+        for m, v in zip(mean.split(rows), var.split(rows), strict=True):
+            spread = (A * v.sqrt()[:, None]) @ epsilon.mT  # (n, T, S)
+            parts.append(g((m @ A.mT)[..., None] + spread).mean(-1))
+        return torch.cat(parts)
+
+
+class SVDKLGaussian(nn.Module):
+    """SV-DKL for regression: y_t = Σ_j A_tj g_j(f(x)) + b_t + N(0, σ²), all in closed form.
+
+    The prior variance of y's latent part is that of one g_j: A starts as N(0, 1/J).
+
+    Parameters
+    ----------
+    f, gp, T, n_data
+        As in `SVDKLSoftmax`, with T outputs.
+    sigma2
+        Initial noise variance, learned.
+    """
+
+    def __init__(
+        self, f: nn.Module, gp: "GridGP", T: int, n_data: int, sigma2: float = 0.6931
+    ) -> None:
+        super().__init__()
+        self.f, self.gp, self.n_data = f, gp, n_data
+        self.mixing = nn.Parameter(torch.randn(T, gp.J) / gp.J**0.5)  # A
+        self.b = nn.Parameter(torch.zeros(T))
+        self.likelihood = Gaussian(1, sigma2)
+
+    def forward(
+        self,
+        x: Shaped[Tensor, "N ..."],
+        y: Float[Tensor, "N T"],
+        weights: Float[Tensor, " N"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """−ELBO/N = KL / N − mean_i w_i E_q[log N(y_i | A g_i + b, σ²)]."""
+        log_prob = self.likelihood.expected_log_prob(*self.latent(x), y)
+        fit = log_prob.mean() if weights is None else (weights * log_prob).mean()
+        return self.gp.kl() / self.n_data - fit
+
+    def latent(self, x: Shaped[Tensor, "N ..."]) -> Normal:
+        """N(A mean + b, Σ_j A_tj² var_j), without noise."""
+        mean, var = self.gp(self.f(x))
+        A = self.mixing.to(mean)
+        return Normal(mean @ A.mT + self.b, var @ A.square().mT)
+
+    def predict(self, x: Shaped[Tensor, "N ..."]) -> Normal:
+        """A new observation, noise included."""
+        return self.likelihood.predictive(*self.latent(x))
+
+    def set_bounds(self, x: Shaped[Tensor, "N ..."]) -> None:
+        """Scale from now on by the range of all training rows instead of the last batch's."""
+        _set_bounds(self, self.f, self.gp, x)
+
+
+class GridGP(nn.Module):
+    """J independent one-dimensional GPs with one RBF kernel and one constant mean, in float64.
+
+    h is scaled to [−9.5, 9.5] by its smallest and largest entry: those of the batch in training,
+    those of the last one (or of `set_range`) in eval mode, where h is clipped to them.
+
+    Parameters
+    ----------
+    J
+        Number of features.
+    M
+        Points of the grid.
+    bound
+        The grid covers [−bound, bound].
+    """
+
+    def __init__(self, J: int, M: int = 64, bound: float = 10.0) -> None:
+        super().__init__()
+        gpytorch = _engine()
+        self.J, self.M = J, M
+        self.scale = gpytorch.utils.grid.ScaleToBounds(-bound, bound)
+        self.prior = _Prior(gpytorch)
+        self.strategy = gpytorch.variational.GridInterpolationVariationalStrategy(
+            self.prior,
+            M,
+            [(-bound, bound)],
+            gpytorch.variational.CholeskyVariationalDistribution(M, torch.Size([J])),
+        )
+        self.double()
+        edge = bound + 2 * bound / (M - 2)
+        grid = torch.linspace(-edge, edge, M, dtype=torch.float64)[:, None]
+        self.strategy.grid.copy_(grid)  # as it was, but not rounded to float32
+        self.strategy.inducing_points.copy_(grid)
+        q = self.strategy._variational_distribution
+        q.initialize_variational_distribution(self.strategy.prior_distribution)  # plus 1e-3 noise
+        self.strategy.variational_params_initialized.fill_(1)
+        self.strategy._clear_cache()
+
+    def forward(self, h: Float[Tensor, "N J"]) -> tuple[Float[Tensor, "N J"], Float[Tensor, "N J"]]:
+        """Mean wᵀ m_j and variance wᵀ S_j w of each g_j(h_n)."""
+        index, w = self.strategy._compute_grid(self.scale(h.double()).mT[..., None])  # (J, N, 4)
+        m, S = self._q()
+        j = torch.arange(self.J, device=h.device)[:, None]  # (J, 1)
+        mean = (w * m[j[..., None], index]).sum(-1)  # (J, N)
+        blocks = self._blocks(S)[j, index[..., 0]]  # (J, N, 4, 4), neighbours on the grid
+        var = torch.einsum("jnab,jna,jnb->jn", blocks, w, w)
+        out = torch.promote_types(h.dtype, torch.float32)
+        return mean.mT.to(out), var.mT.clamp_min(1e-12).to(out)
+
+    def kl(self) -> Float[Tensor, ""]:
+        """Σ_j KL(q(u_j) ‖ p(u_j)), by GPyTorch."""
+        self.strategy._clear_cache()  # what it holds was computed with weights of another step
+        kl: Tensor = self.strategy.kl_divergence().sum()
+        self.strategy._clear_cache()  # and a cached graph cannot be copied
+        return kl
+
+    @torch.no_grad()
+    def set_range(self, low: Float[Tensor, ""], high: Float[Tensor, ""]) -> None:
+        """Features in [low, high] are scaled to the grid in eval mode."""
+        self.scale.min_val.data = low.double()
+        self.scale.max_val.data = high.double()
+
+    def _q(self) -> tuple[Tensor, Tensor]:
+        """m (J, M) and S (J, M, M)."""
+        q = self.strategy._variational_distribution
+        L = q.chol_variational_covar.tril()
+        return q.variational_mean, L @ L.mT
+
+    def _blocks(self, S: Tensor) -> Tensor:
+        """S[j, s : s + 4, s : s + 4] for each start s, (J, M − 3, 4, 4)."""
+        start, offset = torch.arange(self.M - POINTS + 1), torch.arange(POINTS)
+        rows = (start[:, None, None] + offset[:, None]).to(S.device)
+        columns = (start[:, None, None] + offset).to(S.device)
+        return S[:, rows, columns]
+
+
+class _Prior(nn.Module):
+    """p(u) = N(μ, s exp(−r²/2l²)), as GPyTorch's strategy wants it."""
+
+    def __init__(self, gpytorch: Any) -> None:
+        super().__init__()
+        self.mean = gpytorch.means.ConstantMean()
+        self.kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+
+    def forward(self, u: Float[Tensor, "M 1"]) -> Any:
+        """The prior at these points."""
+        normal = _engine().distributions.MultivariateNormal
+        return normal(self.mean(u), self.kernel(u))
+
+
+@torch.no_grad()
+def _set_bounds(model: nn.Module, f: nn.Module, gp: GridGP, x: Tensor, rows: int = 1024) -> None:
+    training, device = model.training, next(gp.parameters()).device
+    model.eval()
+    ranges = [torch.stack(f(part.to(device)).aminmax()) for part in x.split(rows)]  # each (2,)
+    low, high = torch.stack(ranges).unbind(-1)
+    gp.set_range(low.min(), high.max())
+    model.train(training)
+
+
+def _points(J: int, S: int = 256) -> Tensor:
+    """Standard normals (S, J), quasi-random and closed under ε → −ε, always the same."""
+    u = SobolEngine(J, scramble=True, seed=0).draw(S // 2, dtype=torch.float64)
+    half = torch.special.ndtri(u.clamp(1e-9, 1 - 1e-9))
+    return torch.cat([half, -half])
+
+
+def _softmax(logits: Tensor) -> Tensor:
+    return torch.softmax(logits, 1)
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    return torch.log_softmax(logits, 1)
+
+
+def _engine() -> Any:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # it scripts functions on import
+            return import_module("gpytorch")
+    except ImportError as error:
+        raise ImportError("SV-DKL is built on gpytorch: pip install 'due[rivals]'") from error

@@ -42,8 +42,8 @@ from torch import Tensor, nn
 import due
 from due import DUEClassifier, DUERegressor
 from due.data import uci
-from due.estimators.base import split
 from due.estimators.rows import fit_scale
+from due.estimators.training import split
 from due.gp import Gaussian
 from due.metrics import accuracy, auroc, coverage, ece, entropy, gaussian_nll, rmse
 from due.networks import FCResNet

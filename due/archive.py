@@ -2,7 +2,7 @@
 
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from due.lipschitz import Constraint, apply_constraints, constraints
 from due.model import DUE
 from due.networks import FCResNet, FeedForward, ReversibleConvNet, ReversibleNet
 
+Model = TypeVar("Model", bound=nn.Module)
 NETWORKS: dict[str, type[nn.Module]] = {
     "FCResNet": FCResNet,
     "FeedForward": FeedForward,
@@ -46,8 +47,7 @@ def load(path: str | Path, f: nn.Module | None = None) -> DUE:
 def describe(model: DUE) -> dict[str, Any]:
     """What it takes to build an untrained copy, as JSON."""
     return {
-        "network": _describe_network(model.f),
-        "constraints": constraints(model.f),
+        **describe_network(model.f),
         "gp": {
             "T": model.gp.T,
             "kernel": model.gp.kernel.kind,
@@ -61,9 +61,19 @@ def describe(model: DUE) -> dict[str, Any]:
 
 def rebuild(config: dict[str, Any], tensors: dict[str, Tensor], f: nn.Module | None = None) -> DUE:
     """The model of `describe`, with the given state."""
-    f = _constrained(_build_network(config["network"]) if f is None else f, config["constraints"])
+    f = constrained(_build_network(config["network"]) if f is None else f, config["constraints"])
     gp = InducingGP(torch.zeros_like(tensors["gp.Z"]), **config["gp"])
     model = DUE(f, gp, _build_likelihood(config["likelihood"]), config["n_data"])
+    return load_state(model, tensors)
+
+
+def describe_network(f: nn.Module) -> dict[str, Any]:
+    """What the features are made of, as JSON."""
+    return {"network": _describe_network(f), "constraints": constraints(f)}
+
+
+def load_state(model: Model, tensors: dict[str, Tensor]) -> Model:
+    """The model with a saved state, in its precision and in eval mode."""
     for name, tensor in chain(model.named_parameters(), model.named_buffers()):
         if name in tensors:  # loading would round float64 weights to the network's float32
             tensor.data = tensor.data.to(tensors[name].dtype)
@@ -74,7 +84,8 @@ def rebuild(config: dict[str, Any], tensors: dict[str, Tensor], f: nn.Module | N
     return model.eval()
 
 
-def _constrained(f: nn.Module, bounds: dict[str, Constraint]) -> nn.Module:
+def constrained(f: nn.Module, bounds: dict[str, Constraint]) -> nn.Module:
+    """A freshly built network with the bounds of the one that was saved."""
     modules = dict(f.named_modules())
     for name in bounds:
         if not isinstance(modules.get(name), nn.Linear | _ConvNd | _BatchNorm):

@@ -17,6 +17,7 @@ from due.baselines.mc_dropout import (
     DropoutRegressor,
     MCDropout,
 )
+from due.baselines.network_regressor import NetworkRegressor
 from due.baselines.softmax import SoftmaxClassifier
 from due.baselines.tarnet import TARNet
 
@@ -33,6 +34,7 @@ __all__ = [
     "EnsembleEffects",
     "EnsembleRegressor",
     "MCDropout",
+    "NetworkRegressor",
     "SLearner",
     "SoftmaxClassifier",
     "TARNet",

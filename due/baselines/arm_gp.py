@@ -5,9 +5,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from due.baselines.effect_network import fit_scales
+from due import archive
+from due.baselines.effect_network import fit_scales, recall_known, what_is_known
 from due.estimators.effects import Posterior, Study, UncertainEffects
 from due.estimators.rows import Floats, Scale
+from due.estimators.saved import Found, Memory, SavedEstimator, Tensors, part, prefixed
 from due.gp.exact import log_marginal_likelihood, posterior
 from due.gp.kernels import Kernel, inverse_softplus
 
@@ -56,7 +58,7 @@ class ExactGP(nn.Module):
         return mean[:, 0], cov[0]
 
 
-class ArmGP(UncertainEffects):
+class ArmGP(UncertainEffects, SavedEstimator):
     """Two independent exact GPs, for untreated and for treated people.
 
     Each has a constant mean, one length scale, an output scale and a noise, which maximise its
@@ -105,6 +107,22 @@ class ArmGP(UncertainEffects):
         for gp in (untreated_gp, treated_gp):
             gp.learn(self.steps)
         self.arms_ = untreated_gp, treated_gp
+
+    def _memory(self) -> Memory:
+        untreated, treated = (
+            prefixed(f"arm{t}", {**gp.state_dict(), "x": gp.x, "y": gp.y[:, 0]})
+            for t, gp in enumerate(self.arms_)
+        )
+        return Memory(what_is_known(self), {}, {**untreated, **treated})
+
+    def _recall(self, found: Found) -> None:
+        recall_known(self, found.config["estimator"])
+        gp0, gp1 = (self._rebuild(part(f"arm{t}", found.tensors)) for t in (0, 1))
+        self.arms_ = gp0, gp1
+
+    def _rebuild(self, tensors: Tensors) -> ExactGP:
+        gp = ExactGP(tensors.pop("x"), tensors.pop("y"), self.kernel)
+        return archive.load_state(gp, tensors)
 
     def _outcomes(self, X: Floats) -> Floats:
         parts = [[gp.predict(x)[0] for gp in self.arms_] for x in self._batches(X)]

@@ -13,16 +13,20 @@ from jaxtyping import Float
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
+from due import archive
 from due.baselines.effect_network import (
     People,
     as_tensors,
     check_training,
     fit_scales,
     hold_out,
-    seeded,
+    recall_known,
+    what_is_known,
 )
 from due.estimators.effects import Posterior, Study, UncertainEffects
 from due.estimators.rows import Floats, Scale
+from due.estimators.saved import Found, Memory, SavedEstimator, part, prefixed
+from due.estimators.training import seeded
 from due.train import train
 
 LAMBDA = 1000.0
@@ -87,7 +91,7 @@ def arms(
     return regress(z[t == 0], y[t == 0]), regress(z[t == 1], y[t == 1])
 
 
-class DKLITE(UncertainEffects):
+class DKLITE(UncertainEffects, SavedEstimator):
     """Deep kernel learning for individualised treatment effects, as its authors' code has it.
 
     A deterministic autoencoder is trained on all people at once; the two arms are Bayesian linear
@@ -173,14 +177,28 @@ class DKLITE(UncertainEffects):
         if validation is None:
             study, validation = hold_out(study, self.validation_fraction, seed)
         known, held_out = self._tensors(study), self._tensors(validation)
-        D = known[0].shape[1]
-        model = seeded(lambda: DKLITENetwork(D, self.width, self.reg_var, self.reg_rec), seed)
-        self.model_ = model.to(self.device)
+        self.model_ = seeded(self._network, seed).to(self.device)
         self.history_ = self._train(known, held_out, seed)
         frozen = self.model_.requires_grad_(False).double().eval()
         x, t, y = (part.double() for part in self._tensors(everyone))
         self.arms_ = arms(frozen.encoder(x), t, y)
         self.frozen_ = frozen
+
+    def _network(self) -> DKLITENetwork:
+        return DKLITENetwork(len(self.scale_.mean), self.width, self.reg_var, self.reg_rec)
+
+    def _memory(self) -> Memory:
+        regressions = [prefixed(f"arm{t}", arm._asdict()) for t, arm in enumerate(self.arms_)]
+        state = prefixed("model", self.model_.state_dict())
+        return Memory(what_is_known(self), {}, {**state, **regressions[0], **regressions[1]})
+
+    def _recall(self, found: Found) -> None:
+        recall_known(self, found.config["estimator"])
+        tensors = {name: tensor.to(self.device) for name, tensor in found.tensors.items()}
+        r0, r1 = (Regression(**part(f"arm{t}", tensors)) for t in (0, 1))
+        network = seeded(self._network, 0).to(self.device)
+        self.model_ = archive.load_state(network, part("model", tensors)).requires_grad_(False)
+        self.arms_, self.frozen_ = (r0, r1), self.model_
 
     def _tensors(self, study: Study) -> People:
         x, t, y = as_tensors(study, self.scale_, self.y_scale_)

@@ -4,27 +4,27 @@ A network says two things of a batch: `network(x, t, y)` is the loss, `network.p
 E[y | x, t], all in standard units.
 """
 
-import math
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
-from due.estimators.base import NUMBER, PREDICT_ROWS, split
+from due import archive
+from due.estimators.checks import check_fraction, check_not_negative, check_positive, check_whole
 from due.estimators.effects import EffectEstimator, Study
 from due.estimators.rows import Floats, Scale, fit_covariate_scale, fit_scale
+from due.estimators.saved import Found, Memory, SavedEstimator, column_names, recall_columns
+from due.estimators.training import PREDICT_ROWS, seeded, split
 from due.lipschitz import converge, fold
 from due.train import train
 
-Network = TypeVar("Network", bound=nn.Module)
 People = tuple[Tensor, Tensor, Tensor]  # x (N, D), t (N,), y (N,)
 
 
-class EffectNetwork(EffectEstimator):
+class EffectNetwork(EffectEstimator, SavedEstimator):
     """Abstract: a network with dropout, trained by Adam until the validation loss stays behind."""
 
     dropout: float
@@ -59,7 +59,20 @@ class EffectNetwork(EffectEstimator):
         held_out = as_tensors(validation, self.scale_, self.y_scale_)
         self.model_ = seeded(lambda: self._network(known[0]), seed).to(self.device)
         self.history_ = self._train(known, held_out, seed)
+        self._freeze()
+
+    def _freeze(self) -> None:
         self.frozen_ = fold(self.model_).requires_grad_(False).double().eval()
+
+    def _memory(self) -> Memory:
+        return Memory(what_is_known(self), {}, self.model_.state_dict())
+
+    def _recall(self, found: Found) -> None:
+        recall_known(self, found.config["estimator"])
+        D = len(self.scale_.mean)
+        network = seeded(lambda: self._network(torch.zeros(2, D)), 0)
+        self.model_ = archive.load_state(network, found.tensors).to(self.device)
+        self._freeze()
 
     def _train(self, known: People, held_out: People, seed: int) -> dict[str, Any]:
         model, watch = self.model_, len(held_out[0]) > 0
@@ -117,25 +130,32 @@ def as_tensors(study: Study, scale: Scale, y_scale: Scale) -> People:
     )
 
 
-def seeded(build: Callable[[], Network], seed: int) -> Network:
-    """A network whose first weights come from the seed; the caller's generator stays as it is."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return build()
+def what_is_known(estimator: Any) -> dict[str, Any]:
+    """Columns, scales and history, as JSON."""
+    return {
+        "feature_names": column_names(estimator),
+        "scale": estimator.scale_.as_lists(),
+        "y_scale": estimator.y_scale_.as_lists(),
+        "history": getattr(estimator, "history_", None),
+    }
+
+
+def recall_known(estimator: Any, saved: dict[str, Any]) -> None:
+    """Take up what `what_is_known` gave."""
+    estimator.scale_ = Scale.from_lists(saved["scale"])
+    estimator.y_scale_ = Scale.from_lists(saved["y_scale"])
+    recall_columns(estimator, saved["feature_names"], len(estimator.scale_.mean))
+    if saved["history"] is not None:
+        estimator.history_ = saved["history"]
 
 
 def check_training(estimator: Any) -> None:
     """Raise at the first argument of a network's training that makes no sense."""
     for name in ("epochs", "batch_size", "patience"):
-        value = getattr(estimator, name, 1)
-        if not (isinstance(value, int | np.integer) and value >= 1):
-            raise ValueError(f"{name}={value!r} is not a whole number of at least 1")
-    lr, decay = estimator.lr, getattr(estimator, "weight_decay", None)
-    if not (isinstance(lr, NUMBER) and 0 < lr < math.inf):
-        raise ValueError(f"lr={lr!r} is not a number above 0")
-    if decay is not None and not (isinstance(decay, NUMBER) and 0 <= decay < math.inf):
-        raise ValueError(f"weight_decay={decay!r} is not a number of at least 0")
+        check_whole(name, getattr(estimator, name, 1))
+    check_positive("lr", estimator.lr)
+    decay = getattr(estimator, "weight_decay", None)
+    if decay is not None:
+        check_not_negative("weight_decay", decay)
     for name in ("dropout", "validation_fraction"):
-        value = getattr(estimator, name, 0.0)
-        if not (isinstance(value, NUMBER) and 0 <= value < 1):
-            raise ValueError(f"{name}={value!r} is not in [0, 1)")
+        check_fraction(name, getattr(estimator, name, 0.0))

@@ -15,6 +15,7 @@ from due.baselines.mixture import (
     set_random_states,
 )
 from due.estimators.effects import EffectEstimator
+from due.estimators.saved import Found, Memory, Tensors, column_names, part, prefixed, restore
 
 
 class Ensemble(Mixture):
@@ -39,6 +40,21 @@ class Ensemble(Mixture):
 
     def _each(self, ask: Ask) -> list[Any]:
         return [ask(member) for member in self.estimators_]
+
+    def _memory(self) -> Memory:
+        configs, tensors = list[dict[str, Any]](), Tensors()
+        for i, member in enumerate(self.estimators_):
+            config, state = member._state()
+            configs.append(config)
+            tensors |= prefixed(str(i), state)
+        return Memory({"feature_names": column_names(self)}, {"members": configs}, tensors)
+
+    def _recall(self, found: Found) -> None:
+        self.estimators_ = [
+            restore(found._replace(config=config, tensors=part(str(i), found.tensors)))
+            for i, config in enumerate(found.config["members"])
+        ]
+        self._recall_columns(found.config["estimator"]["feature_names"])
 
     @property
     def _one(self) -> Any:
@@ -84,7 +100,7 @@ def DeepEnsemble(
     Returns
     -------
     An `EnsembleClassifier`, `EnsembleRegressor` or `EnsembleEffects`, not yet fitted; once it is,
-    its members are in `estimators_`.
+    its members are in `estimators_`. It has `save`, if its members have, and the class has `load`.
 
     Examples
     --------

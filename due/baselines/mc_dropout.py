@@ -19,6 +19,7 @@ from due.baselines.mixture import (
     MixtureRegressor,
     set_random_states,
 )
+from due.estimators.saved import Found, Memory, column_names, restore
 
 
 class Dropout(Mixture):
@@ -45,6 +46,17 @@ class Dropout(Mixture):
     def _each(self, ask: Ask) -> list[Any]:
         with dropping(self.estimator_.frozen_, self.seed_):
             return [ask(self.estimator_) for _ in range(self.n)]
+
+    def _memory(self) -> Memory:
+        config, tensors = self.estimator_._state()
+        learned = {"feature_names": column_names(self), "seed": self.seed_}
+        return Memory(learned, {"fitted": config}, tensors)
+
+    def _recall(self, found: Found) -> None:
+        saved = found.config["estimator"]
+        self.estimator_ = restore(found._replace(config=found.config["fitted"]))
+        self.seed_ = saved["seed"]
+        self._recall_columns(saved["feature_names"])
 
     @property
     def _one(self) -> Any:
@@ -89,7 +101,7 @@ def MCDropout(
     Returns
     -------
     A `DropoutClassifier`, `DropoutRegressor` or `DropoutEffects`, not yet fitted; once it is, the
-    network's estimator is in `estimator_`.
+    network's estimator is in `estimator_`. It has `save`, and the class has `load`.
 
     Examples
     --------

@@ -6,18 +6,19 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from due.estimators.effects import SampledEffects, Study
 from due.estimators.rows import Floats
+from due.estimators.saved import SavedEstimator, recall_columns
 from due.metrics import entropy
 
 Ask = Callable[[Any], Any]  # a question to one model
 
 
-class Mixture(BaseEstimator):
+class Mixture(SavedEstimator):
     """Abstract: holds the models, fits them and asks them."""
 
     estimator: Any
@@ -34,6 +35,10 @@ class Mixture(BaseEstimator):
     @abstractmethod
     def _one(self) -> Any:
         """One of the fitted models."""
+
+    @abstractmethod
+    def _recall_columns(self, names: list[str]) -> None:
+        """Know the columns of `fit` again, once the models are loaded."""
 
 
 class Delegating(Mixture):
@@ -56,6 +61,9 @@ class Delegating(Mixture):
     def feature_names_in_(self) -> NDArray[Any]:
         """Names of the columns of X in `fit`, where it had any."""
         return np.asarray(self._one.feature_names_in_)
+
+    def _recall_columns(self, names: list[str]) -> None:
+        """The models know them."""
 
     def __sklearn_tags__(self) -> Tags:
         return get_tags(self.estimator)
@@ -103,6 +111,9 @@ class MixtureRegressor(RegressorMixin, Delegating):
 
     def uncertainty(self, X: ArrayLike) -> Floats:
         """Variance of the latent function: Var_s[μ_s], plus the mean of the models' own."""
+        return self._latent_variance(X)
+
+    def _latent_variance(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
         means, own = zip(*self._each(lambda model: _mean_and_latent(model, X)), strict=True)
         latent: Floats = np.var(means, axis=0) + np.mean(own, axis=0)
@@ -122,6 +133,9 @@ class MixtureEffects(SampledEffects, Mixture):
 
     def _draws(self, X: Floats) -> Floats:
         return np.stack(self._each(lambda model: model.effect(X)))
+
+    def _recall_columns(self, names: list[str]) -> None:
+        recall_columns(self, names, self._one.n_features_in_)
 
 
 def set_random_states(model: Any, generator: np.random.RandomState) -> Any:
@@ -146,5 +160,5 @@ def _mean_and_std(model: Any, X: ArrayLike) -> tuple[Floats, Floats]:
 
 def _mean_and_latent(model: Any, X: ArrayLike) -> tuple[Floats, Floats]:
     mean = model.predict(X)
-    own = model.uncertainty(X) if hasattr(model, "uncertainty") else np.zeros_like(mean)
-    return mean, own
+    known = hasattr(model, "_latent_variance")  # `uncertainty` may be noise
+    return mean, model._latent_variance(X) if known else np.zeros_like(mean)

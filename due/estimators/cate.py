@@ -2,21 +2,20 @@
 
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from due import storage
-from due.estimators.base import PREDICT_ROWS, Extractor, check_saved
 from due.estimators.effects import Posterior, Study, UncertainEffects
 from due.estimators.regressor import DUERegressor
 from due.estimators.rows import Floats, Scale, fit_covariate_scale
+from due.estimators.saved import Found, Memory, SavedEstimator, column_names, recall_columns
+from due.estimators.torch_estimator import Extractor
+from due.estimators.training import PREDICT_ROWS
 from due.gp import Reference, joint_difference, mean_difference
 from due.networks import AppendTreatment, PreactivationResNet
 
@@ -24,7 +23,7 @@ PLACES = ("features", "input")
 DECAY = 0.45  # ½ (1 − dropout of 0.1)
 
 
-class DUECATE(UncertainEffects):
+class DUECATE(UncertainEffects, SavedEstimator):
     """Effects of a treatment with their doubt, from one forward pass of a deep network.
 
     A `DUERegressor` of the outcome on [x, t]. The effect f([x, 1]) − f([x, 0]) of a person is then
@@ -56,8 +55,9 @@ class DUECATE(UncertainEffects):
         Share of the people held out to choose the best epoch, unless `fit` is given others.
     patience
         Epochs without improvement after which training stops.
-    refine
-        Steps of the GP alone on all people once the features are fixed, as in `DUERegressor`.
+    finish
+        As in `DUERegressor`. "gp" has the smaller error of the effect on IHDP, "noise" the wider
+        intervals.
     random_state
         Seed of everything random in `fit`; prediction is deterministic.
     device
@@ -107,7 +107,7 @@ class DUECATE(UncertainEffects):
         weight_decay: float | None = None,
         validation_fraction: float = 0.3,
         patience: int = 20,
-        refine: int | None = 60,
+        finish: str = "gp",
         random_state: Any = None,
         device: str = "cpu",
         verbose: bool = False,
@@ -126,7 +126,7 @@ class DUECATE(UncertainEffects):
         self.weight_decay = weight_decay
         self.validation_fraction = validation_fraction
         self.patience = patience
-        self.refine = refine
+        self.finish = finish
         self.random_state = random_state
         self.device = device
         self.verbose = verbose
@@ -267,44 +267,21 @@ class DUECATE(UncertainEffects):
 
     # storage
 
-    def save(self, path: str | Path) -> None:
-        """Write the fitted estimator to the directory `path`: `config.json` and safetensors."""
-        check_is_fitted(self)
+    def _memory(self) -> Memory:
         regressor, tensors = self.regressor_._state()
-        params = self.get_params(deep=False)
-        extractor, seed = params.pop("extractor"), params.pop("random_state")
-        config = {
-            "estimator": {
-                "name": type(self).__name__,
-                "params": {**params, "random_state": seed if isinstance(seed, int) else None},
-                "own_extractor": extractor is not None,
-                "feature_names": getattr(self, "feature_names_in_", np.array([])).tolist(),
-                "scale": self.scale_.as_lists(),
-            },
-            "regressor": regressor,
-        }
         arms = {f"arm{t}": arm.H for t, arm in enumerate(self.arms_)}
-        storage.save(path, config, {**tensors, **arms})
+        learned = {"feature_names": column_names(self), "scale": self.scale_.as_lists()}
+        return Memory(learned, {"regressor": regressor}, {**tensors, **arms})
 
-    @classmethod
-    def load(
-        cls, path: str | Path, extractor: Extractor | None = None, device: str | None = None
-    ) -> "DUECATE":
-        """The estimator saved at `path`; one with an extractor of its own needs it again here."""
-        config, tensors = storage.load(path)
-        saved = config.get("estimator", {})
-        check_saved(path, saved, cls.__name__, extractor)
-        self = cls(extractor, **saved["params"])
-        self.device = device or self.device
+    def _recall(self, found: Found) -> None:
+        saved, tensors = found.config["estimator"], dict(found.tensors)
         self.scale_ = Scale.from_lists(saved["scale"])
-        self.n_features_in_ = len(self.scale_.mean)
-        if saved["feature_names"]:
-            self.feature_names_in_ = np.array(saved["feature_names"], dtype=object)
+        recall_columns(self, saved["feature_names"], len(self.scale_.mean))
         h0, h1 = (tensors.pop(f"arm{t}").to(self.device) for t in (0, 1))
-        network = partial(treated_network, extractor, self.treatment, self.own_scale)
-        regressor = DUERegressor._restore(path, config["regressor"], tensors, network, device)
+        network = partial(treated_network, self.extractor, self.treatment, self.own_scale)
+        inner = Found(found.path, found.config["regressor"], tensors, network, found.device)
+        regressor = DUERegressor._restore(inner)
         self._settle(regressor, self._references(regressor, h0, h1))
-        return self
 
 
 def treated_network(

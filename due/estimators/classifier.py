@@ -3,26 +3,16 @@
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-import torch
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from due.estimators.base import (
-    DUEEstimator,
-    Extractor,
-    Objective,
-    Targets,
-    check_weight,
-    stochastic,
-)
-from due.estimators.rows import Floats, canonical
-from due.frozen import FrozenDUE
+from due.estimators.base import DUEEstimator
+from due.estimators.rows import Floats
+from due.estimators.torch_classifier import EntropyClassifier
+from due.estimators.torch_estimator import Extractor
+from due.estimators.training import Data, Objective
 from due.gp import InducingGP, Softmax, warm_start
 from due.gp.likelihoods import METHODS
-from due.metrics import entropy
-from due.model import DUE
 
 
 class ClassUncertainty(NamedTuple):
@@ -35,7 +25,7 @@ class ClassUncertainty(NamedTuple):
     ood_score: Floats  # in [0, 1], 1 far from the data
 
 
-class DUEClassifier(ClassifierMixin, DUEEstimator):
+class DUEClassifier(EntropyClassifier, DUEEstimator):
     """Deep network with distance-keeping features and a GP on top; uncertainty in one pass.
 
     Parameters
@@ -100,8 +90,6 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
     True
     """
 
-    classes_: NDArray[Any]
-
     def __init__(
         self,
         extractor: Extractor | None = None,
@@ -143,80 +131,43 @@ class DUEClassifier(ClassifierMixin, DUEEstimator):
         self.device = device
         self.verbose = verbose
 
-    def fit(
-        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
-    ) -> "DUEClassifier":
-        """Train on rows X with labels y of any type; a weight counts as so many repetitions."""
+    def uncertainty_details(self, X: ArrayLike) -> ClassUncertainty:
+        """Entropy with its two parts, the latent variance and the OOD score."""
+        total = self.uncertainty(X)
+        aleatoric, variance = self._map(self._expected_entropy, X)
+        epistemic = np.maximum(total - aleatoric, 0)
+        return ClassUncertainty(total, aleatoric, epistemic, variance, self.ood_score(X))
+
+    def _probabilities(self, x: Tensor) -> Tensor:
+        """E[softmax(f)]."""
+        mean, var = self.frozen_.latent(x)
+        # its sums cancel, those of the integral do not: float32 will do
+        return self._softmax.predictive(mean.float(), var.float()).double()
+
+    def _expected_entropy(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        mean, var = self.frozen_.latent(x)
+        return self._softmax.expected_entropy(mean, var), var.mean(-1)
+
+    @property
+    def _softmax(self) -> Softmax:
+        return cast(Softmax, self.frozen_.likelihood)
+
+    def _check_own_parameters(self) -> None:
+        self._check_gp_parameters()
         if self.probabilities not in METHODS:
             raise ValueError(
                 f"probabilities={self.probabilities!r} is not one of {', '.join(METHODS)}"
             )
-        inputs, labels = self._validate(X, y)
-        check_classification_targets(labels)
-        weight = check_weight(sample_weight, inputs)
-        classes, codes = np.unique(labels, return_inverse=True)
-        if len(classes) < 2:
-            raise ValueError(
-                f"y has one class only, {classes.tolist()[0]!r}; "
-                "a classifier needs rows of two classes"
-            )
-        if self._continues and not np.array_equal(classes, self.classes_):
-            raise ValueError(
-                f"y has the classes {classes.tolist()}, the last fit had {self.classes_.tolist()}; "
-                "warm_start goes on with the same ones, warm_start=False starts anew"
-            )
-        self.classes_ = classes
-        rows = canonical(inputs, codes, weight)
-        self._fit(rows, Targets(torch.as_tensor(rows.y), len(classes), rows.y))
-        return self
 
-    def predict_proba(self, X: ArrayLike) -> Floats:
-        """Class probabilities E[softmax(f)], shape (N, T), in the order of `classes_`."""
-        probs = self._map(_probabilities, X)
-        return probs / probs.sum(-1, keepdims=True)
-
-    def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most probable label of each row."""
-        codes = self.predict_proba(X).argmax(-1)
-        return self.classes_[codes]
-
-    def uncertainty(self, X: ArrayLike) -> Floats:
-        """Entropy −Σ_c p_c log p_c of the predicted probabilities, shape (N,)."""
-        return entropy(self.predict_proba(X))
-
-    def uncertainty_details(self, X: ArrayLike) -> ClassUncertainty:
-        """Entropy with its two parts, the latent variance and the OOD score."""
-        total = self.uncertainty(X)
-        aleatoric, variance = self._map(_expected_entropy, X)
-        epistemic = np.maximum(total - aleatoric, 0)
-        return ClassUncertainty(total, aleatoric, epistemic, variance, self.ood_score(X))
-
-    def _absorb(self, data: tuple[Tensor, ...]) -> None:
+    def _absorb(self, known: Data, held_out: Data) -> None:
         """Held-out rows chose the epoch; q(U) has no closed form that could take them in."""
 
-    def _learned(self) -> dict[str, Any]:
-        return {"classes": self.classes_.tolist(), "classes_dtype": self.classes_.dtype.str}
+    def _likelihood(self) -> Softmax:
+        return Softmax(self._T, self.probabilities)
 
-    def _relearn(self, learned: dict[str, Any]) -> None:
-        dtype = learned["classes_dtype"]
-        self.classes_ = np.array(learned["classes"], dtype=object if dtype == "|O" else dtype)
-
-    def _likelihood(self, T: int) -> Softmax:
-        return Softmax(T, self.probabilities)
-
-    def _start(self, gp: InducingGP, h: Tensor, y: Tensor) -> None:
+    def _start_q(self, gp: InducingGP, h: Tensor, y: Tensor) -> None:
         if self.warm_start_q:
             warm_start(gp, h, y)
 
-    def _objective(self, model: DUE, data: tuple[Tensor, ...]) -> Objective:
-        return stochastic(model, len(data[0]), self.batch_size, lr=5e-4, gp_lr=5e-3)
-
-
-def _probabilities(frozen: FrozenDUE, x: Tensor) -> Tensor:
-    mean, var = frozen.latent(x)  # its sums cancel, those of the integral do not: float32 will do
-    return cast(Softmax, frozen.likelihood).predictive(mean.float(), var.float()).double()
-
-
-def _expected_entropy(frozen: FrozenDUE, x: Tensor) -> tuple[Tensor, Tensor]:
-    mean, var = frozen.latent(x)
-    return cast(Softmax, frozen.likelihood).expected_entropy(mean, var), var.mean(-1)
+    def _bound(self, data: Data) -> Objective:
+        return self._in_batches(len(data[0]), lr=5e-4, head_lr=self.gp_lr or 5e-3, bound="elbo")

@@ -1,7 +1,7 @@
 """Inducing-point Gaussian processes on features, in plain torch."""
 
 from due.gp.cholesky import JitterWarning
-from due.gp.collapsed import collapsed_bound, set_optimal_q
+from due.gp.collapsed import collapsed_bound, held_out_noise, set_optimal_q
 from due.gp.difference import joint_difference, mean_difference
 from due.gp.exact import log_marginal_likelihood, posterior
 from due.gp.inducing import InducingGP
@@ -21,6 +21,7 @@ __all__ = [
     "Softmax",
     "collapsed_bound",
     "features",
+    "held_out_noise",
     "initialise",
     "joint_difference",
     "log_marginal_likelihood",

@@ -57,6 +57,40 @@ def set_optimal_q(
     gp.set_q(times(times(b[:, None], L_S), L_S.mT)[:, 0], L_S)
 
 
+@torch.no_grad()
+def held_out_noise(
+    gp: InducingGP,
+    h: Float[Tensor, "N J"],
+    y: Float[Tensor, "N T"],
+    new_h: Float[Tensor, "P J"],
+    new_y: Float[Tensor, "P T"],
+    weights: Float[Tensor, " N"] | None = None,
+    new_weights: Float[Tensor, " P"] | None = None,
+) -> Float[Tensor, " T"]:
+    """σ² of each output, from `NOISES`, under which the new rows are most probable given (h, y).
+
+    With A W Aᵀ = V Λ Vᵀ, b = Vᵀ A W r and c = Vᵀ a of a new row, q(U) optimal for σ² predicts
+    N(μ + Σ_m c_m b_m / (σ² + λ_m),  k − ‖a‖² + σ² (1 + Σ_m c_m² / (σ² + λ_m))).
+    """
+    A, a = _project(gp, h), _project(gp, new_h)
+    AW = A * _weights(y, weights)
+    lam, V = torch.linalg.eigh(AW @ A.mT)  # (T or 1, M), (T or 1, M, M)
+    b = times(times(_residual(gp, y)[:, None], AW.mT), V)[:, 0]  # (T, M)
+    c = V.mT @ a  # (T or 1, M, P)
+    sigma2 = torch.logspace(*NOISES, dtype=b.dtype, device=b.device)[:, None, None]
+    shrink = (sigma2 + lam).reciprocal()  # (G, T or 1, M)
+    mean = (shrink * b)[..., None, :] @ c  # (G, T, 1, P)
+    spread = shrink[..., None, :] @ c.square()  # (G, T or 1, 1, P)
+    unexplained = (gp.kernel.outputscale[:, None] - column_squares(a)).clamp_min(0)
+    var = unexplained + sigma2 * (1 + spread[..., 0, :])  # (G, T or 1, P)
+    misfit = (_residual(gp, new_y) - mean[..., 0, :]).square() / var + var.log()
+    best = (_weights(new_y, new_weights) * misfit).sum(-1).argmin(0)  # (T,)
+    return sigma2[best, 0, 0]
+
+
+NOISES = (-5.0, 0.3, 100)  # log₁₀ of the smallest and the largest σ², and how many between
+
+
 def _project(gp: InducingGP, h: Tensor) -> Tensor:
     return gp.kernel.outputscale.sqrt()[:, None, None] * gp.project(h)
 

@@ -40,6 +40,11 @@ class Gaussian(nn.Module):
         """Noise variance σ²."""
         return SMALLEST_NOISE + softplus(self.raw_sigma2.double())
 
+    @torch.no_grad()
+    def set_sigma2(self, sigma2: Float[Tensor, " noises"]) -> None:
+        """Set the noise variance."""
+        self.raw_sigma2.copy_(inverse_softplus(sigma2 - SMALLEST_NOISE, self.noises))
+
     def expected_log_prob(
         self, mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"], y: Float[Tensor, "N T"]
     ) -> Float[Tensor, " N"]:

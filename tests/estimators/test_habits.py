@@ -14,8 +14,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from due.estimators import DUEClassifier, DUERegressor
-from due.estimators import base as base_module
+from due.estimators import DUEClassifier, DUERegressor, training
 
 FAST = {"epochs": 5, "n_inducing": 10, "random_state": 0}
 BOTH = pytest.mark.parametrize("Estimator", [DUEClassifier, DUERegressor])
@@ -177,7 +176,7 @@ def test_a_row_is_answered_alone_as_in_company(estimator, X):
 
 def test_many_rows_go_through_in_parts(estimator):
     X = np.random.default_rng(2).normal(size=(5000, estimator.n_features_in_))
-    assert len(X) > 2 * base_module.PREDICT_ROWS
+    assert len(X) > 2 * training.PREDICT_ROWS
     found = estimator.predict(X)
     assert len(found) == len(estimator.uncertainty(X)) == 5000
     for rows in (slice(0, 10), slice(2043, 2053), slice(4990, 5000)):

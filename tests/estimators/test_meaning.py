@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import entropy
 from torch import nn
 
-from due.estimators import DUEClassifier, DUERegressor
+from due.estimators import DUEClassifier, DUERegressor, training
 from due.estimators import base as base_module
 from due.estimators import regressor as regressor_module
 from due.estimators import rows as rows_module
@@ -68,7 +68,7 @@ def test_features_do_not_run_away_from_the_inducing_points(Estimator, moons):
 def test_learning_rates_rise_to_their_values():
     weight = torch.zeros(1, requires_grad=True)
     optimizer = torch.optim.SGD([weight], lr=1.0)
-    base_module.warm_up(optimizer, 4)
+    training.warm_up(optimizer, 4)
     steps = []
     for _ in range(6):
         before = weight.item()
@@ -380,3 +380,19 @@ def test_images_through_a_network_of_ones_own(Estimator):
     assert model.model_.gp.Z.shape == (20, 16)
     assert model.uncertainty(X).shape == (120,)
     assert np.median(model.ood_score(X + 100)) > np.median(model.ood_score(X))
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.5])
+def test_noise_of_a_regression_is_found_whatever_its_size(sigma):
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-3, 3, (200, 1))
+    model = DUERegressor(random_state=0).fit(x, np.sin(x[:, 0]) + sigma * rng.normal(size=200))
+    aleatoric = model.uncertainty_details(x[:1]).aleatoric[0]
+    assert 0.7 * sigma < np.sqrt(aleatoric) < 1.5 * sigma
+
+
+@pytest.mark.parametrize("finish", ["noise", "q", "gp", "nothing"])
+def test_each_way_to_finish_predicts(waves, finish):
+    X, Y = waves
+    model = DUERegressor(epochs=60, n_inducing=20, finish=finish, random_state=0).fit(X, Y)
+    assert np.sqrt(np.mean((model.predict(X) - Y) ** 2)) < 0.35

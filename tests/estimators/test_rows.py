@@ -8,8 +8,8 @@ from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose, assert_array_equal
 
 from due.estimators import rows as rows_module
-from due.estimators.base import split
 from due.estimators.rows import Scale, canonical, fit_input_scale, fit_scale
+from due.estimators.training import split
 
 few_values = arrays(np.float64, (12, 2), elements=st.sampled_from([-1.0, 0.0, 0.5, 2.0]))
 labels = arrays(np.int64, 12, elements=st.integers(0, 1))

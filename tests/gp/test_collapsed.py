@@ -11,10 +11,12 @@ from due.gp import (
     InducingGP,
     Kernel,
     collapsed_bound,
+    held_out_noise,
     log_marginal_likelihood,
     posterior,
     set_optimal_q,
 )
+from due.gp.collapsed import NOISES
 
 from . import oracles
 from .oracles import KINDS, normal, random_gp
@@ -203,3 +205,25 @@ def test_hundreds_of_gradient_steps_on_q_reach_the_closed_form():
 def test_gaussian_likelihood_starts_at_its_noise():
     likelihood = Gaussian(noises=2, sigma2=0.3)
     assert_allclose(numpy(likelihood.sigma2), [0.3, 0.3], rtol=1e-5)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_held_out_noise_is_the_best_of_its_grid(shared, weighted):
+    """Against q(U) set anew for each σ² and the log density of the new rows, one by one."""
+    gp = random_gp("matern32", T=2, shared_kernel=shared)
+    h, new_h = normal(40, 3, seed=1), normal(15, 3, seed=2)
+    y, new_y = torch.sin(h[:, :2]), torch.sin(new_h[:, :2])
+    y, new_y = (v + torch.tensor([0.1, 0.4]) * normal(*v.shape, seed=3) for v in (y, new_y))
+    w, new_w = ((normal(len(v), seed=4).abs() if weighted else None) for v in (h, new_h))
+
+    found = held_out_noise(gp, h, y, new_h, new_y, w, new_w)
+
+    grid, scores = np.logspace(*NOISES), []
+    for sigma2 in grid:
+        set_optimal_q(gp, h, y, torch.full((2,), sigma2), w)
+        mean, var = gp(new_h)
+        log_density = torch.distributions.Normal(mean, (var + sigma2).sqrt()).log_prob(new_y)
+        scores.append(((1 if new_w is None else new_w[:, None]) * log_density).sum(0))
+    best = torch.stack(scores).argmax(0)
+    assert_allclose(found.numpy(), grid[best.numpy()], rtol=1e-6)

@@ -55,3 +55,26 @@ def test_a_seed_fixes_the_fit():
 def test_one_class_is_refused_with_its_name():
     with pytest.raises(ValueError, match="one class only, 'cat'"):
         SoftmaxClassifier().fit(np.eye(3), ["cat"] * 3)
+
+
+def test_bad_arguments_are_named():
+    X, y = two_moons(20)
+    for arguments in ({"lr": -1.0}, {"epochs": 0}, {"weight_decay": -1.0}, {"c": 0}):
+        name, value = next(iter(arguments.items()))
+        with pytest.raises(ValueError, match=f"{name}={value}"):
+            SoftmaxClassifier(**arguments).fit(X, y)
+
+
+def test_inputs_can_be_taken_as_they_are():
+    X, y = two_moons(50)
+    model = SoftmaxClassifier(small, epochs=1, scale_inputs=False, random_state=0).fit(X, y)
+    assert_array_equal(model.scale_(X), X)
+
+
+def test_training_goes_on_where_it_was_with_the_same_classes():
+    X, y = two_moons(100)
+    model = SoftmaxClassifier(small, epochs=5, warm_start=True, random_state=0).fit(X, y)
+    first = model.history_["loss"][0]
+    assert model.fit(X, y).history_["loss"][0] < first
+    with pytest.raises(ValueError, match="warm_start goes on with the same ones"):
+        model.fit(X, y + 1)

@@ -1,5 +1,6 @@
 """The command `due`."""
 
+import json
 import shlex
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from due.compare import DATA, compare
+from due.compare.methods import CLASSIFIERS, REGRESSORS
 from due.paper import ARTEFACTS, Options
 from due.paper.table3 import METHODS
 
@@ -38,6 +41,18 @@ commands; fig4 takes its trials from there.
 \b
 METHODS of table3: {", ".join(list(METHODS)[:5])},
   {", ".join(list(METHODS)[5:])}
+"""
+
+COMPARE_HELP = f"""Compare methods on one data set: error, NLL, calibration, far rows, time.
+
+\b
+DATA with classes: {", ".join(name for name, data in DATA.items() if data.classes)}
+  METHODS: {", ".join(CLASSIFIERS)}
+DATA with values: {", ".join(name for name, data in DATA.items() if not data.classes)}
+  METHODS: {", ".join(REGRESSORS)}
+
+Each finished fit is kept in a .jsonl file in DIR: the same command goes on where it was stopped,
+and computes nothing twice.
 """
 
 
@@ -139,6 +154,51 @@ def reproduce_command(
         typer.echo(report.text)
         *most, last = map(str, report.files)
         typer.echo(f"wrote {', '.join(most)} and {last}")
+
+
+@app.command(
+    "compare",
+    no_args_is_help=True,
+    help=COMPARE_HELP,
+    short_help="Compare methods on one data set.",
+    epilog="Example: due compare --data digits --methods due,sngp,ensemble --seeds 3",
+)
+def compare_command(
+    data: Annotated[str, typer.Option(metavar="DATA", show_default=False, help="The data set.")],
+    methods: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Methods to run.", show_default="all"),
+    ] = None,
+    seeds: Annotated[int, typer.Option(metavar="N", help="Seeds 0 to N − 1.")] = 5,
+    out: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where compare-DATA.json and .png go.")
+    ] = Path("results"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the numbers as JSON, not as a table.")
+    ] = False,
+    jobs: Annotated[int, typer.Option(metavar="N", help="Fits at a time, one core each.")] = 1,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Seconds: same code, tiny settings.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where an error came from.")] = False,
+) -> None:
+    """Compare methods on one data set."""
+    with _one_line_errors(debug):
+        comparison = compare(
+            data,
+            out,
+            methods=methods,
+            seeds=seeds,
+            jobs=jobs,
+            smoke=smoke,
+            command=shlex.join(["due", *sys.argv[1:]]),
+            say=lambda text: typer.echo(text, err=True),
+        )
+        if as_json:
+            typer.echo(json.dumps(comparison.report, indent=2))
+            return
+        typer.echo(comparison.text)
+        typer.echo(f"wrote {comparison.files[0]} and {comparison.files[1]}")
 
 
 def _check(artefact: str, options: Options) -> None:

@@ -25,7 +25,7 @@ def out(tmp_path_factory):
     return tmp_path_factory.mktemp("results")
 
 
-@pytest.mark.parametrize("name", ["fig2", "fig3"])
+@pytest.mark.parametrize("name", ["fig1", "fig2", "fig3", "fig7"])
 def test_smoke_writes_numbers_and_picture_and_a_second_run_computes_nothing(name, out, monkeypatch):
     result = due("reproduce", name, "--smoke", "--out", out)
     assert result.exit_code == 0, result.output
@@ -124,7 +124,8 @@ def report(out, name):
     [
         (
             ["fig9"],
-            "error: unknown artefact 'fig9'; the known ones are fig2, fig3, fig4, table3, choices",
+            "error: unknown artefact 'fig9'; the known ones are fig1, fig2, fig3, fig4, fig7, "
+            "table3, choices, collapse, constraints",
         ),
         (["fig2", "--preset", "paper"], "error: fig2 has no preset 'paper'; it has default, smoke"),
         (["fig2", "--seeds", "0"], "error: --seeds 0 is too few; give at least 1"),

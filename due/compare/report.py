@@ -1,0 +1,117 @@
+"""The numbers of a comparison as a table and as a picture."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from due.compare.journal import Journal
+from due.compare.methods import Method
+from due.compare.tasks import DATA
+from due.paper.layout import Table
+from due.paper.statistics import spread
+
+Json = dict[str, Any]
+CLASS_COLUMNS = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE"}
+VALUE_COLUMNS = {"rmse": "RMSE", "nll": "NLL", "coverage": "95 % cover"}
+FAR_COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
+TIME_COLUMNS = {"fit_time": "fit ×", "predict_time": "predict ×"}
+
+
+def summarise(methods: Mapping[str, Method], journal: Journal, seeds: int) -> Json:
+    """Mean, standard error and median of each number of each method that has any."""
+    found = {
+        name: {s: line for s in range(seeds) if (line := journal.find(name, s)) is not None}
+        for name in methods
+    }
+    reference = found[next(iter(methods))]
+    rows: Json = {}
+    for name, lines in found.items():
+        if lines:
+            rows[name] = {
+                "title": methods[name].title,
+                **journal.settings[name],
+                "seeds": list(lines),
+                **_spreads(list(lines.values())),
+                **_times(lines, reference),
+            }
+    return rows
+
+
+def _spreads(lines: Sequence[Json]) -> Json:
+    return {key: spread([line[key] for line in lines]) for key in lines[0]}
+
+
+def _times(lines: Mapping[int, Json], reference: Mapping[int, Json]) -> Json:
+    """Times as multiples of the reference's on the same seed."""
+    both = [(line, reference[seed]) for seed, line in lines.items() if seed in reference]
+    if not both:
+        return {}
+    return {
+        f"{key}_time": spread(
+            [mine[f"{key}_seconds"] / its[f"{key}_seconds"] for mine, its in both]
+        )
+        for key in ("fit", "predict")
+    }
+
+
+def columns(report: Json) -> dict[str, str]:
+    """Names of the numbers, and what stands above them."""
+    quality = CLASS_COLUMNS if DATA[report["data"]].classes else VALUE_COLUMNS
+    return {**quality, **FAR_COLUMNS, **TIME_COLUMNS}
+
+
+def table(report: Json) -> Table:
+    """One row a method."""
+    shown = columns(report)
+    rows = [
+        [row["title"], *(_cell(key, row.get(key)) for key in shown)]
+        for row in report["methods"].values()
+    ]
+    return Table(f"{report['data']}: {_seeds(report)}", ["", *shown.values()], rows)
+
+
+def notes(report: Json) -> list[str]:
+    """What the columns mean, and what is missing."""
+    reference = report["times_relative_to"]
+    return [
+        f"AUROC, AUPR, FPR95: uncertainty of far rows against test rows; far are {report['far']}.",
+        f"fit ×, predict ×: CPU time as a multiple of {reference}'s; prediction is uncertainty(X).",
+        *(f"failed: {failure}" for failure in report["failures"]),
+    ]
+
+
+def _seeds(report: Json) -> str:
+    counts = [len(row["seeds"]) for row in report["methods"].values()]
+    fewest, most = min(counts, default=0), max(counts, default=0)
+    if most == 1:
+        return "one seed"
+    some = f"{most}" if fewest == most else f"{fewest} to {most}"
+    return f"mean ± standard error over {some} seeds"
+
+
+def _cell(key: str, value: Json | None) -> str:
+    if value is None:
+        return "–"
+    digits = 1 if key in TIME_COLUMNS else 3 if abs(value["mean"]) < 10 else 2
+    mean = f"{value['mean']:.{digits}f}"
+    return mean if value["stderr"] is None else f"{mean} ± {value['stderr']:.{digits}f}"
+
+
+def draw(report: Json) -> Figure:
+    """Error, NLL and AUROC of each method, with standard errors."""
+    first, second, *_ = shown = columns(report)
+    rows = list(report["methods"].values())
+    places = list(range(len(rows)))[::-1]
+    figure = Figure(figsize=(10, 1.2 + 0.32 * len(rows)), layout="constrained")
+    axes = figure.subplots(1, 3, sharey=True)
+    for ax, key in zip(axes, (first, second, "auroc"), strict=True):
+        means = [row[key]["mean"] for row in rows]
+        errors = [row[key]["stderr"] or 0.0 for row in rows]
+        ax.errorbar(means, places, xerr=errors, fmt="o", markersize=5, capsize=3, color="tab:blue")
+        ax.set_xlabel(f"{shown[key]}{' of far rows' if key == 'auroc' else ''}")
+        ax.grid(axis="x", alpha=0.3)
+    axes[0].set_yticks(places, [row["title"] for row in rows])
+    axes[0].set_ylim(-0.6, len(rows) - 0.4)
+    figure.suptitle(f"{report['data']}: {_seeds(report)}", fontsize=10)
+    return figure

@@ -1,0 +1,311 @@
+"""Ways to a bi-Lipschitz extractor (Section 3.2), which the paper weighs in words, as one table.
+
+DUE five times, on networks of one size that differ in their constraint alone: spectral norm on a
+residual network; a two-sided gradient penalty on a free one; a reversible network; none, residual
+and feed-forward. Data: two moons, where far points of the plane are out of distribution, and the
+digits 0–4, where 5–9 are. Each trains by the ELBO from the same warm start of q(U).
+
+The penalty is λ mean_i (‖∂ Σ_j v_j h_j(x_i) / ∂x_i‖ − √(D/J))² for one direction v, ‖v‖ = 1, drawn
+anew each batch: if the Jacobian has orthonormal columns, the squared norm is D/J on average.
+
+Time is the CPU time of training. Memory is the size of what one batch keeps for its backward
+pass, for the resident memory of a process this small is that of torch. The reversible network
+keeps its activations as any other: nothing is recomputed from its inverse. Ratios are
+‖f(a) − f(b)‖ / ‖a − b‖ on pairs of test rows and rows out of distribution, mixed.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from due.data.toy import two_moons
+from due.gp import InducingGP, Softmax, features, initialise, warm_start
+from due.lipschitz import constrain, converge, gradient_penalty, lipschitz_ratios
+from due.metrics import accuracy, auroc, entropy
+from due.model import DUE
+from due.networks import FCResNet, FeedForward, ReversibleNet
+from due.paper.artefact import Artefact, Json, Result
+from due.paper.layout import Table
+from due.paper.tabled import Tabled
+from due.train import train
+
+WAYS = {
+    "spectral": "spectral norm, residual",
+    "penalty": "gradient penalty, residual",
+    "reversible": "reversible",
+    "residual": "none, residual",
+    "feed_forward": "none, feed-forward",
+}
+BASE = "residual"  # what time and memory are relative to
+COLOURS = ("tab:blue", "tab:purple", "tab:green", "tab:orange", "tab:red")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The same for every way; rates and steps are those of `DUEClassifier`."""
+
+    J: int = 128
+    depth: int = 4
+    c: float = 0.95
+    penalty: float = 1.0  # λ
+    M: int = 50
+    lr: float = 5e-4  # of Adam for the network
+    gp_lr: float = 5e-3
+    batch_size: int = 64
+    epochs: int = 60
+    n_moons: int = 1000
+    noise: float = 0.1
+    far: float = 0.5  # of the plane's points from any training point
+    pairs: int = 2000
+
+
+PRESETS = {
+    "default": Settings(),
+    "paper": Settings(),  # the paper prints no settings for this
+    "smoke": Settings(J=64, depth=1, M=10, epochs=1, n_moons=100, pairs=50),
+}
+
+
+class Task(NamedTuple):
+    """Rows to learn, to test, and out of distribution."""
+
+    x: Tensor
+    y: Tensor
+    x_test: Tensor
+    y_test: NDArray[np.int64]
+    x_out: Tensor
+
+
+class Penalised(nn.Module):
+    """−ELBO/N + λ · gradient penalty on a random direction of the features."""
+
+    def __init__(self, model: DUE, penalty: float) -> None:
+        super().__init__()
+        self.model, self.penalty = model, penalty
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        """The loss of a batch; the features are computed twice, once to be differentiated."""
+        x = x.detach().requires_grad_()
+        h = self.model.f(x)
+        v = torch.randn(h.shape[1])
+        target = (x.shape[1] / h.shape[1]) ** 0.5
+        bend = gradient_penalty(h @ (v / v.norm()), x, target)
+        loss: Tensor = self.model(x.detach(), y)
+        return loss + self.penalty * bend
+
+
+def run(settings: Settings, seed: int) -> Result:
+    """Every way on every task."""
+    measure(replace(settings, epochs=1), moons(settings, seed), BASE, seed)  # torch loads lazily
+    numbers: Json = {}
+    for name, task in (("moons", moons(settings, seed)), ("digits", digits(seed))):
+        found = {way: measure(settings, task, way, seed) for way in WAYS}
+        for row in found.values():
+            for key in ("seconds", "megabytes"):
+                row[f"{key}_relative"] = row[key] / found[BASE][key]
+        numbers[name] = found
+    return Result(numbers, {})
+
+
+def moons(settings: Settings, seed: int) -> Task:
+    """Two moons, standardised; out of distribution are points of a grid off the data."""
+    data = two_moons(settings.n_moons, noise=settings.noise, seed=seed)
+    test = two_moons(settings.n_moons, noise=settings.noise, seed=10_000 + seed)
+    axes = np.meshgrid(np.linspace(-2.5, 3.5, 41), np.linspace(-3, 3, 41))
+    plane = np.column_stack([axis.ravel() for axis in axes])
+    out = plane[KDTree(data.X).query(plane)[0] > settings.far]
+    centre, spread = data.X.mean(0), data.X.std(0)
+    x, x_test, x_out = (_tensor((rows - centre) / spread) for rows in (data.X, test.X, out))
+    return Task(x, torch.as_tensor(data.y), x_test, test.y.astype(np.int64), x_out)
+
+
+def digits(seed: int) -> Task:
+    """8 × 8 digits in [0, 1]: four fifths of 0–4 to learn, one to test; 5–9 out of distribution."""
+    X, y = load_digits(return_X_y=True)
+    known = np.random.default_rng(seed).permutation(np.flatnonzero(y < 5))
+    test, rows = np.split(known, [len(known) // 5])
+    x, x_test, x_out = (_tensor(X[part] / 16) for part in (rows, test, y >= 5))
+    return Task(x, torch.as_tensor(y[rows]), x_test, y[test].astype(np.int64), x_out)
+
+
+def measure(settings: Settings, task: Task, way: str, seed: int) -> Json:
+    """Train one way; how well it classifies, what it flags, what it costs, how it stretches."""
+    model, loss = build(settings, task, way, seed)
+    megabytes = kept_for_backward(loss, task.x[: settings.batch_size], task.y) / 1e6
+    began = time.process_time()
+    optimise(loss, model, settings, task, seed)
+    seconds = time.process_time() - began
+    converge(model)
+    inside, outside = scores(model, task.x_test), scores(model, task.x_out)
+    ratios = lipschitz_ratios(model.f, *pairs(settings, task, seed)).ratios.double()
+    lower, upper = ratios.min().item(), ratios.max().item()
+    return {
+        "accuracy": accuracy(inside.probs, task.y_test),
+        "auroc_ood_score": auroc(inside.ood, outside.ood),
+        "auroc_entropy": auroc(entropy(inside.probs), entropy(outside.probs)),
+        "seconds": seconds,
+        "megabytes": megabytes,
+        "lipschitz_lower": lower,
+        "lipschitz_median": ratios.median().item(),
+        "lipschitz_upper": upper,
+        "distortion": upper / max(lower, 1e-12),
+    }
+
+
+def build(settings: Settings, task: Task, way: str, seed: int) -> tuple[DUE, nn.Module]:
+    """DUE at its warm start, and its loss."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        f = extractor(settings, task.x, way)
+    h, rows = features(f, task.x, 1000, seed)
+    Z, lengthscale = initialise(h, settings.M, seed)
+    T = int(task.y.max()) + 1
+    gp = InducingGP(Z, T, lengthscale)
+    warm_start(gp, h, task.y[rows])
+    model = DUE(f, gp, Softmax(T), len(task.x))
+    return model, Penalised(model, settings.penalty) if way == "penalty" else model
+
+
+def extractor(settings: Settings, x: Tensor, way: str) -> nn.Module:
+    """The network of a way, constrained or not."""
+    size = (x.shape[1], settings.J, settings.depth)
+    if way == "spectral":
+        return constrain(FCResNet(*size), settings.c, x[:2])
+    if way == "reversible":
+        return ReversibleNet(*size)
+    return FeedForward(*size) if way == "feed_forward" else FCResNet(*size)
+
+
+def optimise(loss: nn.Module, model: DUE, settings: Settings, task: Task, seed: int) -> None:
+    """Adam, the network at its rate and the GP at its own."""
+    groups: list[Json] = [
+        {"params": list(model.f.parameters())},
+        {"params": list(model.gp.parameters()), "lr": settings.gp_lr},
+    ]
+    train(
+        loss,
+        (task.x, task.y),
+        optimizer=torch.optim.Adam(groups, lr=settings.lr),
+        epochs=settings.epochs,
+        batch_size=settings.batch_size,
+        seed=seed,
+        progress=False,
+    )
+
+
+def kept_for_backward(loss: nn.Module, x: Tensor, y: Tensor) -> int:
+    """Bytes of all tensors, parameters aside, that one batch keeps until its backward pass."""
+    own = {p.untyped_storage().data_ptr() for p in loss.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.random.fork_rng(devices=[]), saved_tensors_hooks(pack, lambda tensor: tensor):
+        alive = loss(x, y[: len(x)])
+    del alive
+    return sum(kept.values())
+
+
+class Scores(NamedTuple):
+    """Class probabilities and OOD score of each row."""
+
+    probs: NDArray[np.float64]
+    ood: NDArray[np.float64]
+
+
+@torch.no_grad()
+def scores(model: DUE, x: Tensor) -> Scores:
+    """1 − mean over classes of the share of the prior variance that the data removed."""
+    probs = cast(Tensor, model.predict(x)).double().numpy()
+    explained = model.gp.explained(model.f(x)).double().numpy()
+    return Scores(probs / probs.sum(1, keepdims=True), 1 - explained.mean(1))
+
+
+def pairs(settings: Settings, task: Task, seed: int) -> tuple[Tensor, Tensor]:
+    """Distinct random rows, in and out of distribution mixed."""
+    rows = torch.cat([task.x_test, task.x_out])
+    generator = torch.Generator().manual_seed(seed)
+    i, j = torch.randint(len(rows), (2, settings.pairs), generator=generator)
+    differ = (rows[i] != rows[j]).any(1)
+    return rows[i][differ], rows[j][differ]
+
+
+def text(settings: Settings, mean: Json) -> str:
+    """One table a task."""
+    header = ["", "AUROC (ood score)", "AUROC (entropy)", "accuracy", "time", "memory"]
+    header += ["ratio: min", "median", "max", "max/min"]
+    title = "{}: time and memory relative to none, residual; penalty λ = {:g}"
+    return "\n\n".join(
+        Table(
+            title.format(name, settings.penalty),
+            header,
+            [[WAYS[way], *_cells(row)] for way, row in found.items()],
+        ).text()
+        for name, found in mean.items()
+    )
+
+
+def _cells(row: Json) -> list[str]:
+    return [
+        *(f"{row[key]:.3f}" for key in ("auroc_ood_score", "auroc_entropy", "accuracy")),
+        *(f"{row[key]:.2f}x" for key in ("seconds_relative", "megabytes_relative")),
+        *(f"{row[f'lipschitz_{key}']:.3g}" for key in ("lower", "median", "upper")),
+        f"{row['distortion']:.3g}",
+    ]
+
+
+def draw(settings: Settings, results: Sequence[Result]) -> Figure:
+    """AUROCs, time and ratios of each way: a small dot a seed, a large one their mean."""
+    tasks = list(results[0].numbers)
+    panels: dict[str, Callable[[Json], float]] = {
+        "AUROC of the OOD score": lambda row: row["auroc_ood_score"],
+        "AUROC of the entropy": lambda row: row["auroc_entropy"],
+        "CPU time of training, relative": lambda row: row["seconds_relative"],
+    }
+    figure = Figure(figsize=(12.5, 2.2 * len(tasks) + 0.3), layout="constrained")
+    axes = figure.subplots(len(tasks), len(panels) + 1, squeeze=False, sharey=True)
+    places = np.arange(len(WAYS))
+    for line, task in zip(axes, tasks, strict=True):
+        rows = {way: [result.numbers[task][way] for result in results] for way in WAYS}
+        for ax, (title, value) in zip(line, panels.items(), strict=False):
+            values = np.array([[value(row) for row in rows[way]] for way in WAYS])
+            ax.scatter(values.mean(1), places, s=60, c=COLOURS)
+            ax.plot(values, places, ".", color="0.2", ms=3)
+            ax.grid(axis="y", color="0.9")
+            ax.set_title(f"{task}: {title}", fontsize=9)
+        for place, way, colour in zip(places, WAYS, COLOURS, strict=True):
+            means = [
+                np.mean([row[f"lipschitz_{key}"] for row in rows[way]])
+                for key in ("lower", "median", "upper")
+            ]
+            line[-1].plot([means[0], means[2]], [place, place], "|-", color=colour, lw=2, ms=10)
+            line[-1].plot(means[1], place, "o", color=colour, ms=6)
+        line[-1].set_xscale("log")
+        line[-1].axvline(1, color="0.6", lw=0.8, ls=":")
+        line[-1].set_title(f"{task}: ‖f(a) − f(b)‖ / ‖a − b‖", fontsize=9)
+        line[0].set_yticks(places, list(WAYS.values()), fontsize=8)
+    axes[0, 0].invert_yaxis()
+    return figure
+
+
+def _tensor(array: NDArray[np.float64]) -> Tensor:
+    return torch.as_tensor(array, dtype=torch.float32)
+
+
+ARTEFACT = Tabled(
+    Artefact("Ways to keep distances: norm, penalty, reversible, none", PRESETS, run, draw), text
+)

@@ -1,0 +1,361 @@
+"""The 1-D regression of Figures 1 and 7: models of y = Σ_k cos(W_k x + b_k) + noise, by size.
+
+The inputs lie on 3 ≤ |x| ≤ 7. Every model sees the same rows in the same order; DUE, SNGP and the
+members of the ensemble have the same network, optimiser, number of steps and batches. The rows of
+the smaller set are the first of the larger one, and y is taken as it is, not standardised.
+
+Latent means without observation noise: √Var[f] of DUE, SNGP and the exact GP, and of an ensemble
+the standard deviation of its members' means. With the noise it is called predictive.
+"""
+
+import resource
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from due.baselines.network_regressor import GaussianNetwork
+from due.baselines.sngp_model import RandomFeatureGP, SNGPGaussian
+from due.data.toy import cosine_sum, random_cosines
+from due.gp import (
+    Gaussian,
+    InducingGP,
+    Kernel,
+    features,
+    initialise,
+    log_marginal_likelihood,
+    posterior,
+)
+from due.lipschitz import constrain, converge
+from due.metrics import rmse
+from due.model import DUE
+from due.networks import FCResNet
+from due.paper.artefact import Json, Result
+from due.train import train
+
+Floats = NDArray[np.float64]
+X_RANGE, Y_RANGE = (-15.0, 15.0), (-12.0, 12.0)
+GAP = 2.0  # |x| below it is outside the support, between its two halves
+BLUE, GREEN = "tab:blue", "tab:green"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the methods have in common, then what is their own."""
+
+    sizes: tuple[int, ...] = (1000, 1_000_000)
+    noise: float = 0.1
+    J: int = 128
+    depth: int = 4
+    c: float = 0.95
+    dropout: float = 0.01
+    steps: int = 5000
+    batch_size: int = 128
+    lr: float = 1e-2  # of Adam
+    M: int = 20  # DUE
+    S: int = 1024  # SNGP: random features
+    ridge: float = 1.0
+    sngp_lengthscale: float | None = None  # None: mean distance of features, as DUE starts
+    sngp_sigma2: float = 1.0  # fixed unless it is learned
+    sngp_learns_sigma2: bool = False
+    members: int = 10  # ensemble; its networks have no bound
+    gp_steps: int = 60  # exact GP: iterations of L-BFGS
+    n_fresh: int = 2000
+    grid: int = 601  # points of the picture
+    n_drawn: int = 300  # training points in it
+
+
+PRESETS = {
+    "default": Settings(),
+    "paper": Settings(),  # what it prints learns here
+    "notebook": Settings(noise=0.05, lr=1e-3),
+    "smoke": Settings(
+        sizes=(100, 400),
+        J=16,
+        depth=1,
+        steps=30,
+        batch_size=32,
+        M=5,
+        S=64,
+        members=2,
+        gp_steps=3,
+        n_fresh=100,
+        grid=61,
+    ),
+}
+
+
+class Rows(NamedTuple):
+    """The training set as tensors."""
+
+    x: Tensor  # (N, 1)
+    y: Tensor  # (N, 1)
+
+
+class Curve(NamedTuple):
+    """What a model says of some inputs, each of shape (P,)."""
+
+    mean: Floats
+    latent_std: Floats
+    predictive_std: Floats
+
+
+class Fitted(NamedTuple):
+    """A model as a function of inputs, and what it has learned."""
+
+    curve: Callable[[Tensor], Curve]
+    learned: Json
+
+
+Fit = Callable[[Settings, Rows, int], Fitted]
+
+
+def fit_due(settings: Settings, rows: Rows, seed: int) -> Fitted:
+    """The stochastic ELBO from q(U) = N(0, I), noise learned."""
+    f = bounded(settings, rows, seed)
+    h, _ = features(f, rows.x, 1000, seed)
+    Z, lengthscale = initialise(h, settings.M, seed)
+    likelihood = Gaussian()
+    model = DUE(f, InducingGP(Z, 1, lengthscale), likelihood, len(rows.x))
+    optimise(model, settings, rows, seed)
+    learned = {
+        "lengthscale": model.gp.kernel.lengthscale.item(),
+        "prior_std": model.gp.kernel.outputscale.sqrt().item(),
+        "noise_std": likelihood.sigma2.sqrt().item(),
+    }
+    return Fitted(curve_of(model), learned)
+
+
+def fit_sngp(settings: Settings, rows: Rows, seed: int) -> Fitted:
+    """The mean by the penalised likelihood, then the covariance by a clean pass over all rows."""
+    f = bounded(settings, rows, seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        gp = RandomFeatureGP(settings.J, 1, settings.S, ridge=settings.ridge, seed=seed)
+    if settings.sngp_lengthscale is None:
+        gp.set_lengthscale(features(f, rows.x, 1000, seed)[0])
+    else:
+        gp.lengthscale.fill_(settings.sngp_lengthscale)
+    noise = settings.sngp_sigma2, settings.sngp_learns_sigma2
+    model = SNGPGaussian(f, gp, len(rows.x), *noise)
+    optimise(model, settings, rows, seed)
+    model.set_covariance(rows.x)
+    learned = {
+        "lengthscale": gp.lengthscale.item(),
+        "prior_std": settings.ridge**-0.5,
+        "noise_std": model.likelihood.sigma2.sqrt().item(),
+    }
+    return Fitted(curve_of(model), learned)
+
+
+def fit_ensemble(settings: Settings, rows: Rows, seed: int) -> Fitted:
+    """Networks without a bound, each with its own start and order of rows, by Gaussian NLL."""
+    members = []
+    for i in range(settings.members):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(1000 * seed + i)
+            f = FCResNet(1, settings.J, settings.depth, dropout=settings.dropout)
+            member = GaussianNetwork(f, settings.J, 1)
+        optimise(member, settings, rows, 1000 * seed + i)
+        members.append(member)
+
+    @torch.no_grad()
+    def curve(x: Tensor) -> Curve:
+        said = [member.predict(x) for member in members]
+        mean, var = (torch.stack(part)[..., 0] for part in zip(*said, strict=True))  # (members, P)
+        return mixture(mean.double().numpy(), var.double().numpy())
+
+    return Fitted(curve, {})
+
+
+def mixture(mean: Floats, var: Floats) -> Curve:
+    """Of members' N(mean_i, var_i), (members, P): mean, √Var[mean_i], √(Var[mean_i] + E[var_i])."""
+    spread = mean.var(0)
+    return Curve(mean.mean(0), np.sqrt(spread), np.sqrt(spread + var.mean(0)))
+
+
+def fit_exact(settings: Settings, rows: Rows, seed: int) -> Fitted:
+    """RBF on x itself; scales, noise and mean by the log marginal likelihood."""
+    x, y = rows.x.double(), rows.y.double()
+    kernel = Kernel("rbf", 1, 1.0, float(y.var()))
+    likelihood, mu = Gaussian(), nn.Parameter(y.mean(0))
+    optimizer = torch.optim.LBFGS(
+        [*kernel.parameters(), *likelihood.parameters(), mu],
+        max_iter=settings.gp_steps,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = -log_marginal_likelihood(kernel, x, y, likelihood.sigma2, mu).total.sum() / len(y)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+
+    @torch.no_grad()
+    def curve(x_new: Tensor) -> Curve:
+        mean, cov = posterior(kernel, x, y, likelihood.sigma2, x_new.double(), mu)
+        var = cov[0].diagonal().clamp_min(0)
+        noisy = var + likelihood.sigma2
+        return Curve(mean[:, 0].numpy(), var.sqrt().numpy(), noisy.sqrt().numpy())
+
+    learned = {
+        "lengthscale": kernel.lengthscale.item(),
+        "prior_std": kernel.outputscale.sqrt().item(),
+        "noise_std": likelihood.sigma2.sqrt().item(),
+    }
+    return Fitted(curve, learned)
+
+
+def bounded(settings: Settings, rows: Rows, seed: int) -> nn.Module:
+    """The network that DUE and SNGP share, at the same start."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        f = FCResNet(1, settings.J, settings.depth, dropout=settings.dropout)
+        return constrain(f, settings.c, rows.x[:2])
+
+
+def optimise(model: nn.Module, settings: Settings, rows: Rows, seed: int) -> None:
+    """So many steps of Adam on batches of the stream of rows."""
+    order = stream(len(rows.x), settings.steps * settings.batch_size, seed)
+    train(
+        model,
+        (rows.x[order], rows.y[order]),
+        optimizer=torch.optim.Adam(model.parameters(), lr=settings.lr),
+        epochs=1,
+        batch_size=settings.batch_size,
+        seed=seed,
+        progress=False,
+    )
+    converge(model)
+
+
+def stream(n: int, length: int, seed: int) -> Tensor:
+    """Row numbers, permutation after permutation: none comes twice before all have come once."""
+    generator = torch.Generator().manual_seed(seed)
+    rounds = -(-length // n)
+    return torch.cat([torch.randperm(n, generator=generator) for _ in range(rounds)])[:length]
+
+
+def curve_of(model: DUE | SNGPGaussian) -> Callable[[Tensor], Curve]:
+    """Both give q(f(x)) and share the likelihood."""
+
+    @torch.no_grad()
+    def curve(x: Tensor) -> Curve:
+        mean, var = model.latent(x)
+        assert isinstance(model.likelihood, Gaussian)
+        noisy = model.likelihood.predictive(mean, var).var
+        arrays = (mean, var.sqrt(), noisy.sqrt())
+        return Curve(*(array[:, 0].double().numpy() for array in arrays))
+
+    return curve
+
+
+def run(settings: Settings, seed: int, panels: Sequence[tuple[str, Fit, int]]) -> Result:
+    """Fit each (name, method, index of its size); measure it in the gap and in the support."""
+    fresh = random_cosines(
+        settings.n_fresh, noise=settings.noise, seed=10_000 + seed, function_seed=seed
+    )
+    grid = np.linspace(*X_RANGE, settings.grid)
+    numbers: Json = {}
+    curves: Json = {}
+    for name, fit, size in panels:
+        n = settings.sizes[size]
+        rows = training_rows(settings, n, seed)
+        fitted = fit(settings, rows, seed)
+        at_fresh, at_grid = fitted.curve(_column(fresh.X[:, 0])), fitted.curve(_column(grid))
+        inside = np.abs(grid) < GAP
+        numbers.setdefault(name, {})[label(n)] = {
+            "latent_std_gap": float(at_grid.latent_std[inside].mean()),
+            "latent_std_support": float(at_fresh.latent_std.mean()),
+            "latent_std_far": float(at_grid.latent_std[np.abs(grid) > 12].mean()),
+            "predictive_std_gap": float(at_grid.predictive_std[inside].mean()),
+            "rmse_support": rmse(fresh.f, at_fresh.mean),
+            **fitted.learned,
+            "peak_memory_mb": peak_memory(),  # of the process so far
+        }
+        curves.setdefault(name, {})[label(n)] = [part.round(4).tolist() for part in at_grid]
+    small, large = (label(settings.sizes[i]) for i in (0, -1))
+    for found in numbers.values():
+        if small in found and large in found:
+            found["ratio_gap"] = found[large]["latent_std_gap"] / found[small]["latent_std_gap"]
+    drawn = random_cosines(settings.n_drawn, noise=settings.noise, seed=seed, function_seed=seed)
+    picture = {
+        "x": grid.round(4).tolist(),
+        "f": cosine_sum(grid, function_seed=seed).round(4).tolist(),
+        "points": np.column_stack([drawn.X[:, 0], drawn.y]).round(3).tolist(),
+        "curves": curves,
+    }
+    return Result(numbers, picture)
+
+
+def training_rows(settings: Settings, n: int, seed: int) -> Rows:
+    """The first n rows of the seed's set, in float32; each seed has its own function."""
+    data = random_cosines(n, noise=settings.noise, seed=seed, function_seed=seed)
+    return Rows(_tensor(data.X), _tensor(data.y[:, None]))
+
+
+def label(n: int) -> str:
+    """1K, 1M: how the paper writes sizes.
+
+    >>> label(1000), label(1_000_000), label(400)
+    ('1K', '1M', '400')
+    """
+    for unit, name in ((1_000_000, "M"), (1000, "K")):
+        if n % unit == 0:
+            return f"{n // unit}{name}"
+    return str(n)
+
+
+def peak_memory() -> float:
+    """Largest resident size of this process so far, in MB."""
+    unit = 1024.0**2 if sys.platform == "darwin" else 1024.0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def draw(titles: dict[str, str], results: Sequence[Result]) -> Figure:
+    """The curves of the first seed, all panels on the same axes."""
+    picture = results[0].picture
+    panels = [(name, size) for name, found in picture["curves"].items() for size in found]
+    figure = Figure(figsize=(3.1 * len(panels), 3.3), layout="constrained")
+    axes = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
+    for ax, (name, size) in zip(axes, panels, strict=True):
+        _panel(ax, picture, Curve(*map(np.array, picture["curves"][name][size])))
+        gap = results[0].numbers[name][size]["latent_std_gap"]
+        ax.set(title=f"{titles[name]} – {size}\nlatent std on |x| < {GAP:g}: {gap:.3g}", xlabel="x")
+        ax.title.set_fontsize(9)
+    axes[0].set(ylabel="y", xlim=X_RANGE, ylim=Y_RANGE)
+    handles, labels = axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False, fontsize=8)
+    return figure
+
+
+def _panel(ax: Axes, picture: Json, curve: Curve) -> None:
+    x, points = np.array(picture["x"]), np.array(picture["points"])
+    mean, std, noisy = curve
+    ax.axvspan(-GAP, GAP, color="0.93", lw=0)
+    ax.fill_between(x, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.2, lw=0, label="2 std")
+    ax.fill_between(x, mean - std, mean + std, color=BLUE, alpha=0.35, lw=0, label="1 std")
+    for sign, text in ((-2, "2 std with noise"), (2, None)):
+        ax.plot(x, mean + sign * noisy, color=BLUE, lw=0.6, ls=":", label=text)
+    ax.plot(x, mean, color=BLUE, lw=1.2, label="mean")
+    ax.plot(x, picture["f"], color="0.4", lw=0.8, ls="--", label="true function")
+    ax.scatter(
+        points[:, 0], points[:, 1], s=5, color=GREEN, lw=0, label="training points", zorder=3
+    )
+
+
+def _column(x: Floats) -> Tensor:
+    return _tensor(x[:, None])
+
+
+def _tensor(array: Floats) -> Tensor:
+    return torch.as_tensor(array, dtype=torch.float32)

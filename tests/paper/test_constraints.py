@@ -1,0 +1,92 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from torch import nn
+from typer.testing import CliRunner
+
+from due.cli import app
+from due.paper import constraints
+from due.paper.artefact import average
+
+SMOKE = constraints.PRESETS["smoke"]
+
+
+@pytest.fixture(scope="module")
+def smoke():
+    return constraints.run(SMOKE, seed=0)
+
+
+def test_every_way_is_measured_on_both_tasks(smoke):
+    assert list(smoke.numbers) == ["moons", "digits"]
+    for found in smoke.numbers.values():
+        assert list(found) == list(constraints.WAYS)
+        assert found[constraints.BASE]["seconds_relative"] == 1
+        for row in found.values():
+            assert 0 <= row["auroc_ood_score"] <= 1
+            assert 0 <= row["accuracy"] <= 1
+            assert row["lipschitz_lower"] <= row["lipschitz_median"] <= row["lipschitz_upper"]
+            assert row["megabytes"] > 0
+
+
+def test_the_bounded_residual_network_keeps_its_bounds(smoke):
+    for found in smoke.numbers.values():
+        row = found["spectral"]
+        assert row["lipschitz_upper"] <= SMOKE.c * (1 + SMOKE.c) ** SMOKE.depth + 1e-4
+        assert row["lipschitz_lower"] > 0
+
+
+def test_the_digits_5_to_9_are_never_learned():
+    task = constraints.digits(seed=0)
+    assert set(task.y.tolist()) == set(task.y_test.tolist()) == set(range(5))
+    assert len(task.x) + len(task.x_test) + len(task.x_out) == 1797
+    assert len(task.x_out) == 896
+
+
+def test_the_penalty_is_that_of_a_linear_map_in_closed_form():
+    task = constraints.moons(SMOKE, seed=0)
+    model, loss = constraints.build(replace(SMOKE, penalty=10.0), task, "penalty", seed=0)
+    model.f = nn.Linear(2, SMOKE.J)
+    model.eval()
+    x, y = task.x[:8], task.y[:8]
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        got = loss(x, y).item()
+        torch.manual_seed(3)
+        v = torch.randn(SMOKE.J)
+    slope = ((v / v.norm()) @ model.f.weight).norm().item()
+    want = model(x, y).item() + 10 * (slope - np.sqrt(2 / SMOKE.J)) ** 2
+    assert got == pytest.approx(want, rel=1e-4)
+
+
+def test_memory_counts_what_the_backward_pass_needs_once():
+    class Square(nn.Module):
+        def forward(self, x, y):
+            return (x.exp() ** 2).sum()
+
+    x = torch.zeros(10, 3, requires_grad=True)
+    # exp keeps its result, which the square keeps too: one tensor of 30 floats
+    assert constraints.kept_for_backward(Square(), x, torch.zeros(10)) == 30 * 4
+
+
+def test_pairs_are_distinct_rows():
+    task = constraints.moons(SMOKE, seed=0)
+    a, b = constraints.pairs(SMOKE, task, seed=0)
+    assert (a != b).any(1).all()
+    assert_allclose(len(a), SMOKE.pairs, atol=3)
+
+
+def test_the_command_writes_the_table_and_the_picture(tmp_path, smoke, monkeypatch):
+    artefact = replace(constraints.ARTEFACT.artefact, run=lambda settings, seed: smoke)
+    tabled = replace(constraints.ARTEFACT, artefact=artefact)
+    monkeypatch.setitem(__import__("due.paper").paper.ARTEFACTS, "constraints", tabled)
+    done = CliRunner().invoke(app, ["reproduce", "constraints", "--smoke", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    text = constraints.text(SMOKE, average([smoke.numbers]))
+    assert text in done.stdout
+    assert (tmp_path / "constraints.txt").read_text() == text + "\n"
+    assert json.loads((tmp_path / "constraints.json").read_text())["seeds"] == [0]
+    assert (tmp_path / "constraints.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+from due.paper import cosines, fig1, fig7
+
+SMOKE = cosines.PRESETS["smoke"]
+
+
+@pytest.fixture(scope="module", params=[fig1, fig7], ids=["fig1", "fig7"])
+def figure(request):
+    return request.param, request.param.run(SMOKE, seed=0)
+
+
+def test_every_panel_has_finite_numbers_and_its_curve(figure):
+    _, result = figure
+    for name, found in result.picture["curves"].items():
+        for size, curve in found.items():
+            assert np.all(np.isfinite(list(result.numbers[name][size].values())))
+            assert np.shape(curve) == (3, SMOKE.grid)
+
+
+def test_the_ratio_is_that_of_the_gap_in_the_picture(figure):
+    _, result = figure
+    inside = np.abs(result.picture["x"]) < cosines.GAP
+    for name, found in result.picture["curves"].items():
+        if len(found) == 2:
+            small, large = (np.array(curve)[1, inside].mean() for curve in found.values())
+            assert result.numbers[name]["ratio_gap"] == pytest.approx(large / small, rel=1e-2)
+
+
+def test_all_panels_share_their_axes(figure):
+    module, result = figure
+    axes = module.draw(SMOKE, [result]).axes
+    assert len({(ax.get_xlim(), ax.get_ylim()) for ax in axes}) == 1
+    assert axes[0].get_xlim() == cosines.X_RANGE
+
+
+def test_fig1_has_two_sizes_of_each_method_and_fig7_no_exact_gp_at_the_larger():
+    sizes = {cosines.label(n) for n in SMOKE.sizes}
+    for module, names in ((fig1, {"due", "sngp"}), (fig7, {"exact", "ensemble"})):
+        curves = module.run(SMOKE, seed=0).picture["curves"]
+        assert set(curves) == names
+        for name, found in curves.items():
+            assert set(found) == ({cosines.label(SMOKE.sizes[0])} if name == "exact" else sizes)
+
+
+def test_the_same_seed_gives_the_same_curves(figure):
+    module, result = figure
+    torch.manual_seed(123)
+    assert module.run(SMOKE, seed=0).picture == result.picture
+
+
+def test_the_stream_shows_every_row_once_before_any_twice():
+    order = cosines.stream(10, 25, seed=0).tolist()
+    assert len(order) == 25
+    assert sorted(order[:10]) == sorted(order[10:20]) == list(range(10))
+    assert len(set(order[20:])) == 5
+
+
+def test_the_smaller_set_is_the_head_of_the_larger_and_each_seed_has_its_function():
+    small, large = (cosines.training_rows(SMOKE, n, seed=1) for n in (50, 80))
+    assert torch.equal(small.y, large.y[:50])
+    other = cosines.training_rows(SMOKE, 50, seed=2)
+    assert not torch.equal(small.y, other.y)
+
+
+def test_an_ensemble_is_a_mixture():
+    rng = np.random.default_rng(0)
+    mean, var = rng.normal(size=(3, 4)), rng.uniform(0.5, 2, size=(3, 4))
+    curve = cosines.mixture(mean, var)
+    draws = mean[:, None] + np.sqrt(var[:, None]) * rng.normal(size=(3, 200_000, 4))
+    assert_allclose(curve.predictive_std, draws.reshape(-1, 4).std(0), rtol=0.01)
+    assert_allclose(curve.latent_std, mean.std(0))
+
+
+def test_the_exact_gp_predicts_as_dense_numpy_does_and_returns_to_its_prior():
+    rows = cosines.training_rows(SMOKE, 40, seed=0)
+    fitted = cosines.fit_exact(SMOKE, rows, seed=0)
+    x, y = rows.x.double().numpy(), rows.y.double().numpy()[:, 0]
+    x_new = np.array([[-14.0], [0.0], [5.0]])
+    curve = fitted.curve(torch.as_tensor(x_new, dtype=torch.float32))
+    length, s, sigma = (fitted.learned[key] for key in ("lengthscale", "prior_std", "noise_std"))
+
+    def k(a, b):
+        return s**2 * np.exp(-((a - b.T) ** 2) / (2 * length**2))
+
+    K = k(x, x) + sigma**2 * np.eye(len(x))
+    var = s**2 - np.einsum("pn,np->p", k(x_new, x), np.linalg.solve(K, k(x, x_new)))
+    assert_allclose(curve.latent_std, np.sqrt(var), rtol=1e-4)
+    assert curve.latent_std[0] == pytest.approx(s, rel=1e-3)
+    at_data = fitted.curve(rows.x).mean
+    assert np.sqrt(np.mean((at_data - y) ** 2)) < np.std(y)

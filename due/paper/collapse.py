@@ -28,6 +28,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
+from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -64,7 +65,7 @@ PANELS = {
     "data_fit": "data fit ½ rᵀ(K + σ²I)⁻¹r, over N",
     "log_det_unit": "log|κ + σ̂²I|, over N",
     "noise_std": "noise σ",
-    "smallest_distance": "distance/length scale: smallest, thin: median",
+    "smallest_ratio": "least ‖h − h′‖ / l‖x − x′‖; thin: median ‖h − h′‖/l",
 }
 
 
@@ -391,11 +392,12 @@ def draw(settings: Settings, results: Sequence[Result]) -> Figure:
     for ax, (key, title) in zip(axes, PANELS.items(), strict=True):
         _curves(ax, key, results[0].picture["curves"])
         ax.set(xlabel="step")
-        ax.set_title(title, fontsize=9)
+        ax.set_title(title, fontsize=7.5)
     axes[0].axhline(0.5, color="0.4", lw=0.8, ls=":")
-    axes[0].text(0.03, 0.52, "½: the lemma", transform=axes[0].get_yaxis_transform(), fontsize=8)
+    axes[0].text(0.3, 0.42, "½: the lemma", transform=axes[0].get_yaxis_transform(), fontsize=8)
     for ax in (axes[0], *axes[2:]):
         ax.set_yscale("log")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.yaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_minor_formatter("")
     handles, labels = axes[0].get_legend_handles_labels()
@@ -410,7 +412,7 @@ def _curves(ax: Axes, key: str, curves: Json) -> None:
         for gp, curve in gps.items():
             style: Json = {"color": COLOURS[network], "ls": GPS[gp], "lw": 1.2}
             ax.plot(curve["step"], curve[key], label=f"{NETWORKS[network]}, {gp}", **style)
-            if key == "smallest_distance":  # and the median, thinner
+            if key == "smallest_ratio":  # and the median distance, thinner
                 ax.plot(curve["step"], curve["median_distance"], **{**style, "lw": 0.6})
 
 

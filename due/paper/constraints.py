@@ -5,6 +5,9 @@ residual network; a two-sided gradient penalty on a free one; a reversible netwo
 and feed-forward. Data: two moons, where far points of the plane are out of distribution, and the
 digits 0–4, where 5–9 are. Each trains by the ELBO from the same warm start of q(U).
 
+The OOD score is that of `DUEClassifier`, which no label enters; the share of the prior variance
+that q(f) has is beside it.
+
 The penalty is λ mean_i (‖∂ Σ_j v_j h_j(x_i) / ∂x_i‖ − √(D/J))² for one direction v, ‖v‖ = 1, drawn
 anew each batch: if the Jacobian has orthonormal columns, the squared norm is D/J on average.
 
@@ -22,6 +25,7 @@ from typing import NamedTuple, cast
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 from sklearn.datasets import load_digits
@@ -29,7 +33,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from due.data.toy import two_moons
-from due.gp import InducingGP, Softmax, features, initialise, warm_start
+from due.gp import InducingGP, Reference, Softmax, features, initialise, warm_start
 from due.lipschitz import constrain, converge, gradient_penalty, lipschitz_ratios
 from due.metrics import accuracy, auroc, entropy
 from due.model import DUE
@@ -146,12 +150,14 @@ def measure(settings: Settings, task: Task, way: str, seed: int) -> Json:
     optimise(loss, model, settings, task, seed)
     seconds = time.process_time() - began
     converge(model)
-    inside, outside = scores(model, task.x_test), scores(model, task.x_out)
+    known = Reference(features(model.f, task.x, 1000, seed)[0], model.gp.kernel)
+    inside, outside = scores(model, known, task.x_test), scores(model, known, task.x_out)
     ratios = lipschitz_ratios(model.f, *pairs(settings, task, seed)).ratios.double()
     lower, upper = ratios.min().item(), ratios.max().item()
     return {
         "accuracy": accuracy(inside.probs, task.y_test),
         "auroc_ood_score": auroc(inside.ood, outside.ood),
+        "auroc_variance": auroc(inside.variance, outside.variance),
         "auroc_entropy": auroc(entropy(inside.probs), entropy(outside.probs)),
         "seconds": seconds,
         "megabytes": megabytes,
@@ -221,18 +227,20 @@ def kept_for_backward(loss: nn.Module, x: Tensor, y: Tensor) -> int:
 
 
 class Scores(NamedTuple):
-    """Class probabilities and OOD score of each row."""
+    """Class probabilities (N, T), and for each row two shares of the prior variance."""
 
     probs: NDArray[np.float64]
-    ood: NDArray[np.float64]
+    ood: NDArray[np.float64]  # that training rows leave unexplained, as `DUEClassifier.ood_score`
+    variance: NDArray[np.float64]  # that q(f) has, mean over classes
 
 
 @torch.no_grad()
-def scores(model: DUE, x: Tensor) -> Scores:
-    """1 − mean over classes of the share of the prior variance that the data removed."""
-    probs = cast(Tensor, model.predict(x)).double().numpy()
-    explained = model.gp.explained(model.f(x)).double().numpy()
-    return Scores(probs / probs.sum(1, keepdims=True), 1 - explained.mean(1))
+def scores(model: DUE, known: Reference, x: Tensor) -> Scores:
+    """What the model says of rows."""
+    probs, h = cast(Tensor, model.predict(x)).double().numpy(), model.f(x)
+    explained = model.gp.explained(h).double().numpy()
+    ood = 1 - known(h).double().numpy()
+    return Scores(probs / probs.sum(1, keepdims=True), ood, 1 - explained.mean(1))
 
 
 def pairs(settings: Settings, task: Task, seed: int) -> tuple[Tensor, Tensor]:
@@ -246,7 +254,7 @@ def pairs(settings: Settings, task: Task, seed: int) -> tuple[Tensor, Tensor]:
 
 def text(settings: Settings, mean: Json) -> str:
     """One table a task."""
-    header = ["", "AUROC (ood score)", "AUROC (entropy)", "accuracy", "time", "memory"]
+    header = ["", "AUROC: ood score", "variance", "entropy", "accuracy", "time", "memory"]
     header += ["ratio: min", "median", "max", "max/min"]
     title = "{}: time and memory relative to none, residual; penalty λ = {:g}"
     return "\n\n".join(
@@ -261,7 +269,8 @@ def text(settings: Settings, mean: Json) -> str:
 
 def _cells(row: Json) -> list[str]:
     return [
-        *(f"{row[key]:.3f}" for key in ("auroc_ood_score", "auroc_entropy", "accuracy")),
+        *(f"{row[f'auroc_{key}']:.3f}" for key in ("ood_score", "variance", "entropy")),
+        f"{row['accuracy']:.3f}",
         *(f"{row[key]:.2f}x" for key in ("seconds_relative", "megabytes_relative")),
         *(f"{row[f'lipschitz_{key}']:.3g}" for key in ("lower", "median", "upper")),
         f"{row['distortion']:.3g}",
@@ -286,6 +295,8 @@ def draw(settings: Settings, results: Sequence[Result]) -> Figure:
             ax.scatter(values.mean(1), places, s=60, c=COLOURS)
             ax.plot(values, places, ".", color="0.2", ms=3)
             ax.grid(axis="y", color="0.9")
+            if title.startswith("AUROC"):
+                ax.set_xlim(min(0.5, values.min() - 0.03), 1.03)
             ax.set_title(f"{task}: {title}", fontsize=9)
         for place, way, colour in zip(places, WAYS, COLOURS, strict=True):
             means = [
@@ -295,6 +306,9 @@ def draw(settings: Settings, results: Sequence[Result]) -> Figure:
             line[-1].plot([means[0], means[2]], [place, place], "|-", color=colour, lw=2, ms=10)
             line[-1].plot(means[1], place, "o", color=colour, ms=6)
         line[-1].set_xscale("log")
+        line[-1].xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        line[-1].xaxis.set_major_formatter("{x:g}")
+        line[-1].xaxis.set_minor_formatter("")
         line[-1].axvline(1, color="0.6", lw=0.8, ls=":")
         line[-1].set_title(f"{task}: ‖f(a) − f(b)‖ / ‖a − b‖", fontsize=9)
         line[0].set_yticks(places, list(WAYS.values()), fontsize=8)

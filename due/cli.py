@@ -24,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 KNOWN = ", ".join(ARTEFACTS)
-LIST = "\n".join(f"  {name:<8} {artefact.title}" for name, artefact in ARTEFACTS.items())
+LIST = "\n".join(f"  {name:<11} {artefact.title}" for name, artefact in ARTEFACTS.items())
 COUNTS = ("seeds", "threads", "trials", "jobs")
 SOME_TAKE = ("seeds", "threads", "trials", "methods", "data", "jobs")  # others refuse them
 

@@ -202,7 +202,7 @@ def test_help_names_commands_artefacts_and_options():
     assert "reproduce" in due("--help").stdout
     text = due("reproduce", "--help").stdout
     for name, artefact in ARTEFACTS.items():
-        assert f"{name:<8} {artefact.title}" in text
+        assert f"{name:<11} {artefact.title}" in text
     for option in ("--out", "--preset", "--smoke", "--seeds", "--trials", "--methods", "--jobs"):
         assert option in text
 

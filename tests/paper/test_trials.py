@@ -219,7 +219,9 @@ def test_a_journal_that_cannot_be_written_is_named(tmp_path):
 
 @needs_data
 @pytest.mark.skipif(sys.platform == "win32", reason="needs kill -9")
-def test_a_killed_run_goes_on_and_computes_nothing_twice(tmp_path, path, log):
+def test_a_killed_run_goes_on_and_computes_nothing_twice(tmp_path, path, log, monkeypatch):
+    if "DUE_DATA" in os.environ:  # the child works in another directory
+        monkeypatch.setenv("DUE_DATA", str(Path(os.environ["DUE_DATA"]).resolve()))
     command = [sys.executable, "-m", "paper.killed_run", str(tmp_path), "6"]
     tests = Path(__file__).parents[1]
     child = subprocess.Popen(command, cwd=tests)

@@ -106,30 +106,32 @@ def reproduce_command(
     threads: Annotated[
         int | None,
         typer.Option(
-            metavar="N", help="fig2, fig3: CPU threads; one is best for toys.", show_default="1"
+            metavar="N", help="Figures: CPU threads; one is best for toys.", show_default="1"
         ),
     ] = None,
     trials: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="table3: trials 0 to N − 1 of each method; the paper has 1000.",
+            help="table3, choices: trials 0 to N − 1 of each method; the paper has 1000.",
             show_default="100; 2 for smoke",
         ),
     ] = None,
     methods: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="table3: methods to run.", show_default="all"),
+        typer.Option(metavar="A,B", help="table3, choices: methods to run.", show_default="all"),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="table3: ihdp, ihdp-cov or both.", show_default="both"),
+        typer.Option(
+            metavar="NAME", help="table3, choices: ihdp, ihdp-cov or both.", show_default="both"
+        ),
     ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="table3, fig4: trials at a time, one core each.",
+            help="table3, choices, fig4: trials at a time, one core each.",
             show_default="1",
         ),
     ] = None,

@@ -235,8 +235,9 @@ class DUECATE(UncertainEffects, SavedEstimator):
         return float(self.regressor_.y_scale_.std[0])
 
     def _outcomes(self, X: Floats) -> Floats:
-        both = [self.regressor_.predict(self._with(X, t)) for t in (0, 1)]
-        return np.column_stack(both)
+        rows = np.concatenate([self._with(X, 0), self._with(X, 1)])
+        outcomes: Floats = self.regressor_.predict(rows).reshape(2, -1).T
+        return outcomes
 
     @torch.no_grad()
     def _posterior(self, X: Floats) -> Posterior:

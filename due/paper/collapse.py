@@ -175,11 +175,6 @@ def sparse_terms(gp: InducingGP, h: Tensor, y: Tensor, sigma2: Tensor) -> Terms:
     return Terms(white.square().sum() / 2, log_det / 2, log_det - len(y) * s.log(), slack)
 
 
-def best_scale(terms: Terms, s: Tensor, N: int) -> Tensor:
-    """s* = rᵀ (κ + σ̂² I)⁻¹ r / N, where the data fit is N/2; σ̂² stays as it is."""
-    return 2 * terms.data_fit * s / N
-
-
 def run(settings: Settings, seed: int) -> Result:
     """The curves of each network under each GP, then the UCI sets."""
     x, y = cosine_rows(settings, seed)

@@ -83,7 +83,7 @@ def test_sparse_terms_are_those_of_numpy_and_sum_to_the_collapsed_bound(rows):
 def test_lemma_at_the_best_output_scale_the_data_fit_is_half_n(rows, kind):
     h, y = rows
     *_, terms = kind(h, y, s=0.8)
-    s = collapse.best_scale(terms, torch.tensor(0.8), N).item()
+    s = (2 * terms.data_fit * 0.8 / N).item()  # s* = rᵀ (κ + σ̂² I)⁻¹ r / N
     *_, best = kind(h, y, s=s)
     assert best.data_fit.item() == pytest.approx(N / 2, abs=1e-6)
     assert best.log_det_unit.item() == pytest.approx(terms.log_det_unit.item(), abs=1e-6)

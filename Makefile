@@ -28,6 +28,7 @@ lint: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/speed.py
+	$(BIN)/python benchmarks/heads.py
 	$(BIN)/python benchmarks/probabilities.py
 	$(BIN)/python benchmarks/tabular.py
 	$(BIN)/python benchmarks/million_rows.py

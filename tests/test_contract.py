@@ -30,7 +30,6 @@ from due.baselines import (
     TARNet,
     TLearner,
 )
-from due.baselines.mc_dropout import Dropout
 from due.estimators import DUECATE, DUEClassifier, DUERegressor
 from due.estimators.saved import SavedEstimator
 from due.networks import FCResNet, FeedForward
@@ -241,15 +240,6 @@ class Thin:
 FAST = {"epochs": 12, "lr": 1e-2}
 
 
-def declared(estimator):
-    """Masks belong to the place of a row in a call, so that all rows of a pass differ."""
-    if not isinstance(estimator, Dropout):
-        return {}
-    reason = "each row of a call to MC dropout has masks of its own"
-    names = ("check_methods_sample_order_invariance", "check_methods_subset_invariance")
-    return dict.fromkeys(names, reason)
-
-
 @parametrize_with_checks(
     [
         SNGPClassifier(n_random_features=64, epochs=12, random_state=0),
@@ -257,8 +247,7 @@ def declared(estimator):
         DeepEnsemble(NetworkRegressor(Thin(), **FAST), 2, random_state=0),
         MCDropout(SoftmaxClassifier(Thin(), **FAST), 3, random_state=0),
         MCDropout(NetworkRegressor(Thin(), **FAST), 3, random_state=0),
-    ],
-    expected_failed_checks=declared,
+    ]
 )
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learn(estimator, check):

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from sklearn.base import clone
 from sklearn.utils import check_random_state
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from due.baselines.ensemble import kind_of
@@ -20,6 +20,8 @@ from due.baselines.mixture import (
     set_random_states,
 )
 from due.estimators.saved import Found, Memory, column_names, restore
+
+Masks = dict[nn.Module, tuple[Tensor, Tensor]]  # slope and shift of each layer
 
 
 class Dropout(Mixture):
@@ -44,8 +46,12 @@ class Dropout(Mixture):
         self.estimator_, self.seed_ = fitted, int(generator.randint(2**31 - 1))
 
     def _each(self, ask: Ask) -> list[Any]:
-        with dropping(self.estimator_.frozen_, self.seed_):
-            return [ask(self.estimator_) for _ in range(self.n)]
+        answers = []
+        with thinning(self.estimator_.frozen_, self.seed_) as masks:
+            for _ in range(self.n):
+                masks.clear()
+                answers.append(ask(self.estimator_))
+        return answers
 
     def _memory(self) -> Memory:
         config, tensors = self.estimator_._state()
@@ -75,7 +81,11 @@ class DropoutRegressor(Dropout, MixtureRegressor):
 
 
 class DropoutEffects(Dropout, MixtureEffects):
-    """`MCDropout` of an estimator of treatment effects."""
+    """`MCDropout` of an estimator of treatment effects, with masks of each person and arm."""
+
+    def _each(self, ask: Ask) -> list[Any]:
+        with dropping(self.estimator_.frozen_, self.seed_):
+            return [ask(self.estimator_) for _ in range(self.n)]
 
 
 def MCDropout(
@@ -85,9 +95,11 @@ def MCDropout(
 
     A classifier's `predict_proba` is the mean over the passes, and `uncertainty` the entropy of
     that mean. A regressor's `predict` is the mean over the passes, and `uncertainty` their
-    variance (plus the mean of what the estimator itself is unsure of, if it says so). Treatment
-    effects are draws, one a pass. The masks are the same at each call, but other ones for each
-    person, arm and pass; so `ate_interval` takes people for independent and is too narrow.
+    variance (plus the mean of what the estimator itself is unsure of, if it says so). A pass drops
+    the same units for all rows, so that a row's answer does not depend on the rows beside it.
+    Treatment effects are draws, one a pass, whose masks are other ones for each person and arm, as
+    in BTARNet; so `ate_interval` takes people for independent and is too narrow. All masks are the
+    same at each call.
 
     Parameters
     ----------
@@ -119,14 +131,35 @@ def MCDropout(
 
 
 @contextmanager
+def thinning(network: nn.Module, seed: int) -> Iterator[Masks]:
+    """Within, a dropout layer does to every row what it did to the first, until masks are cleared.
+
+    Whatever its kind, what it does is affine: x ↦ slope · x + shift.
+    """
+    masks: Masks = {}
+
+    def thin(layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+        if layer not in masks:
+            masks[layer] = _draw(layer, output[:1])
+        slope, shift = masks[layer]
+        return slope * output + shift
+
+    hooks = [layer.register_forward_hook(thin) for layer in _dropout_layers(network)]
+    try:
+        with _drawing(network, seed):
+            yield masks
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
 def dropping(network: nn.Module, seed: int) -> Iterator[None]:
     """Within, dropout layers drop as in training, by masks from the seed; all else rests."""
-    layers = [module for module in network.modules() if isinstance(module, _DropoutNd)]
+    layers = _dropout_layers(network)
     before = [layer.training for layer in layers]
-    device = next((p.device for p in network.parameters()), torch.device("cpu"))
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
-            torch.manual_seed(seed)
+        with _drawing(network, seed):
             for layer in layers:
                 layer.train()
             yield
@@ -135,12 +168,38 @@ def dropping(network: nn.Module, seed: int) -> Iterator[None]:
             layer.train(training)
 
 
+def _draw(layer: nn.Module, row: Tensor) -> tuple[Tensor, Tensor]:
+    """Slope and shift of one draw of the layer in training mode."""
+    seed = int(torch.randint(2**31 - 1, ()))
+    values = []
+    for x in (torch.zeros_like(row), torch.ones_like(row)):
+        torch.manual_seed(seed)
+        layer.train()
+        values.append(layer.forward(x))
+        layer.eval()
+    shift, whole = values
+    return whole - shift, shift
+
+
+@contextmanager
+def _drawing(network: nn.Module, seed: int) -> Iterator[None]:
+    """Within, global draws come from the seed; the caller's generators stay as they are."""
+    device = next((p.device for p in network.parameters()), torch.device("cpu"))
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield
+
+
+def _dropout_layers(network: nn.Module) -> list[_DropoutNd]:
+    return [module for module in network.modules() if isinstance(module, _DropoutNd)]
+
+
 def _check_dropout(fitted: Any) -> None:
     network = getattr(fitted, "frozen_", None)
     name = type(fitted).__name__
     if not isinstance(network, nn.Module):
         raise TypeError(f"{name} has no network of ours (frozen_) whose dropout could stay on")
-    if not any(isinstance(layer, _DropoutNd) and layer.p > 0 for layer in network.modules()):
+    if not any(layer.p > 0 for layer in _dropout_layers(network)):
         raise ValueError(
             f"the network of {name} has no dropout layer with p > 0, so all passes would be "
             "equal: give it dropout, or use DeepEnsemble"

@@ -162,6 +162,7 @@ class GridGP(nn.Module):
         super().__init__()
         gpytorch = _engine()
         self.J, self.M = J, M
+        self.frozen: tuple[Tensor, Tensor] | None = None
         self.scale = gpytorch.utils.grid.ScaleToBounds(-bound, bound)
         self.prior = _Prior(gpytorch)
         self.strategy = gpytorch.variational.GridInterpolationVariationalStrategy(
@@ -183,11 +184,11 @@ class GridGP(nn.Module):
     def forward(self, h: Float[Tensor, "N J"]) -> tuple[Float[Tensor, "N J"], Float[Tensor, "N J"]]:
         """Mean wᵀ m_j and variance wᵀ S_j w of each g_j(h_n)."""
         index, w = self.strategy._compute_grid(self.scale(h.double()).mT[..., None])  # (J, N, 4)
-        m, S = self._q()
+        m, blocks = self._moments()
         j = torch.arange(self.J, device=h.device)[:, None]  # (J, 1)
         mean = (w * m[j[..., None], index]).sum(-1)  # (J, N)
-        blocks = self._blocks(S)[j, index[..., 0]]  # (J, N, 4, 4), neighbours on the grid
-        var = torch.einsum("jnab,jna,jnb->jn", blocks, w, w)
+        near = blocks[j, index[..., 0]]  # (J, N, 4, 4), neighbours on the grid
+        var = torch.einsum("jnab,jna,jnb->jn", near, w, w)
         out = torch.promote_types(h.dtype, torch.float32)
         return mean.mT.to(out), var.mT.clamp_min(1e-12).to(out)
 
@@ -204,18 +205,22 @@ class GridGP(nn.Module):
         self.scale.min_val.data = low.double()
         self.scale.max_val.data = high.double()
 
-    def _q(self) -> tuple[Tensor, Tensor]:
-        """m (J, M) and S (J, M, M)."""
+    @torch.no_grad()
+    def freeze(self) -> None:
+        """Take q as final: what prediction needs of it is not computed again."""
+        self.frozen = self._moments()
+
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        """m (J, M), and S[j, s : s + 4, s : s + 4] for each start s, (J, M − 3, 4, 4)."""
+        if self.frozen is not None:
+            return self.frozen
         q = self.strategy._variational_distribution
         L = q.chol_variational_covar.tril()
-        return q.variational_mean, L @ L.mT
-
-    def _blocks(self, S: Tensor) -> Tensor:
-        """S[j, s : s + 4, s : s + 4] for each start s, (J, M − 3, 4, 4)."""
+        S = L @ L.mT
         start, offset = torch.arange(self.M - POINTS + 1), torch.arange(POINTS)
         rows = (start[:, None, None] + offset[:, None]).to(S.device)
         columns = (start[:, None, None] + offset).to(S.device)
-        return S[:, rows, columns]
+        return q.variational_mean, S[:, rows, columns]
 
 
 class _Prior(nn.Module):

@@ -8,7 +8,7 @@ from sklearn.linear_model import LinearRegression
 from torch import nn
 
 from due.baselines import ArmGP, DeepEnsemble, MCDropout, SoftmaxClassifier, TARNet, TLearner
-from due.baselines.mc_dropout import dropping
+from due.baselines.mc_dropout import dropping, thinning
 from due.data.toy import two_moons
 from due.estimators import DUERegressor
 from due.metrics import entropy
@@ -137,6 +137,45 @@ def test_dropping_touches_dropout_alone_and_restores_it_after_an_error():
     assert not any(module.training for module in network.modules())
 
 
+@pytest.mark.parametrize(
+    ("layer", "shape"),
+    [(nn.Dropout(0.5), (9,)), (nn.Dropout2d(0.5), (9, 2, 2)), (nn.AlphaDropout(0.5), (9,))],
+)
+def test_thinning_does_to_each_row_what_the_layer_does_to_one(layer, shape):
+    x = torch.randn(300, *shape)
+    with thinning(layer.eval(), 0) as masks:
+        outputs = layer(x)
+        assert torch.equal(layer(x[3:5]), outputs[3:5])
+        slope, shift = masks[layer]
+        masks.clear()
+        assert not torch.equal(layer(x), outputs)
+    assert_allclose(outputs, slope * x + shift)
+    layer.train()
+    alone = torch.cat([layer(torch.ones(1, *shape)) for _ in range(300)])
+    values = set(np.unique(alone.round(decimals=4)))  # kept or dropped
+    assert set(np.unique((slope + shift).round(decimals=4))) <= values and len(values) == 2
+    layer.eval()
+    assert torch.equal(layer(x), x)
+
+
+def test_thinning_leaves_the_mean_as_it_is():
+    layer, x = nn.Dropout(0.25).eval(), torch.randn(2, 5)
+    with thinning(layer, 0) as masks:
+        total = torch.zeros_like(x)
+        for _ in range(4000):
+            masks.clear()
+            total += layer(x)
+    assert_allclose(total / 4000, x, atol=5 * float(x.abs().max()) * (1 / 3 / 4000) ** 0.5)
+
+
+def test_an_answer_does_not_depend_on_the_rows_beside_it(moons, monkeypatch):
+    X, y = moons
+    model = MCDropout(SoftmaxClassifier(droppy, epochs=3), 4, random_state=0).fit(X, y)
+    probs = model.predict_proba(X)
+    monkeypatch.setattr("due.estimators.torch_estimator.PREDICT_ROWS", 7)
+    assert_allclose(model.predict_proba(X[::-1])[::-1], probs, rtol=1e-12)
+
+
 def test_arms_have_masks_of_their_own(study):
     """Were the masks shared, an arm that learned nothing of its own would differ by a constant."""
     model = TARNet(dropout=0.5, **TINY, random_state=0).fit(study.y, study.t, study.X)
@@ -148,11 +187,19 @@ def test_arms_have_masks_of_their_own(study):
         assert np.abs(model.effect(study.X)).min() > 0
 
 
+def passes(model, ask):
+    answers = []
+    with thinning(model.estimator_.frozen_, model.seed_) as masks:
+        for _ in range(model.n):
+            answers.append(ask(model.estimator_))
+            masks.clear()
+    return answers
+
+
 def test_dropout_of_a_classifier_is_the_mean_over_passes(moons):
     X, y = moons
     model = MCDropout(SoftmaxClassifier(droppy, epochs=3), 4, random_state=0).fit(X, y)
-    with dropping(model.estimator_.frozen_, model.seed_):
-        probs = np.mean([model.estimator_.predict_proba(X) for _ in range(4)], axis=0)
+    probs = np.mean(passes(model, lambda one: one.predict_proba(X)), axis=0)
     assert_allclose(model.predict_proba(X), probs)
     assert_allclose(model.uncertainty(X), entropy(probs))
     assert np.abs(probs - model.estimator_.predict_proba(X)).max() > 1e-3
@@ -162,9 +209,7 @@ def test_dropout_of_a_regressor_adds_the_variance_over_passes(wave):
     X, y = wave
     base = DUERegressor(droppy, epochs=5, n_inducing=10)
     model = MCDropout(base, 6, random_state=0).fit(X, y)
-    one = model.estimator_
-    with dropping(one.frozen_, model.seed_):
-        means = [one.predict(X) for _ in range(6)]
+    means = passes(model, lambda one: one.predict(X))
     assert_allclose(model.predict(X), np.mean(means, axis=0))
     assert (model.uncertainty(X) > 0).all()
     mean, std = model.predict(X, return_std=True)

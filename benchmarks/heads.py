@@ -1,0 +1,90 @@
+"""What a prediction costs: each single-pass classifier's head, and all of it beside a softmax.
+
+One network, 64 → 128 with 4 residual layers, bounded and folded, in float64 as all estimators
+predict; a head goes from its 128 features to class probabilities (DDU also to its density, which
+is its uncertainty). Weights after one epoch on random rows: only the shapes matter. Bursts in turn,
+medians over rounds, one thread.
+
+    python benchmarks/heads.py [--quick]
+"""
+
+import argparse
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from timing import interleave
+from torch import Tensor, nn
+
+from due.baselines import DDUClassifier, DUQClassifier, SNGPClassifier, SoftmaxClassifier
+from due.baselines import SVDKLClassifier as SVDKL
+from due.estimators import DUEClassifier
+
+CLASSES = (2, 10, 100)
+BATCHES = (1, 512)
+D, ROWS_A_CLASS = 64, 10
+METHODS: dict[str, Callable[[], Any]] = {
+    "softmax": lambda: SoftmaxClassifier(c=0.95, epochs=1, random_state=0),
+    "DUE": lambda: DUEClassifier(epochs=1, random_state=0),
+    "DUE, mean field": lambda: DUEClassifier(probabilities="mean_field", epochs=1, random_state=0),
+    "DUE, 10 inducing points": lambda: DUEClassifier(n_inducing=10, epochs=1, random_state=0),
+    "DUQ": lambda: DUQClassifier(c=0.95, epochs=1, random_state=0),
+    "SNGP": lambda: SNGPClassifier(epochs=1, random_state=0),
+    "SV-DKL": lambda: SVDKL(epochs=1, random_state=0),
+    "DDU": lambda: DDUClassifier(epochs=1, random_state=0),
+}
+Call = Callable[[Tensor], object]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few rounds and no 100 classes")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    print(f"torch {torch.__version__}, 1 thread of {os.cpu_count()}, load {os.getloadavg()[0]:.1f}")
+    print("head: µs a row; total: network and head over network and softmax\n")
+    columns = [f"{what}, batch {n}" for n in BATCHES for what in ("head", "total")]
+    print(f"{'':26}{'classes':>8}" + "".join(f"{column:>18}" for column in columns))
+    for T in CLASSES[: 2 if options.quick else None]:
+        cells = {n: measure(T, n, 3 if options.quick else 15) for n in BATCHES}
+        for name in METHODS:
+            print(f"{name:26}{T:>8}" + "".join(cells[n][name] for n in BATCHES), flush=True)
+
+
+def measure(T: int, n: int, rounds: int) -> dict[str, str]:
+    """Cells of each method: µs a row of its head, and its total over the softmax's."""
+    x = torch.as_tensor(np.random.default_rng(1).normal(size=(n, D)))
+    parts = {name: split(build(), T) for name, build in METHODS.items()}
+    calls: dict[str, Callable[[], object]] = {}
+    for name, (f, head) in parts.items():
+        calls[f"head {name}"] = partial(head, f(x))
+        calls[f"total {name}"] = partial(both, f, head, x)
+    with torch.no_grad():
+        times = interleave(calls, rounds, burst=0.05)
+    return {
+        name: f"{1e6 * times.of(f'head {name}') / n:18.1f}"
+        f"{times.ratio(f'total {name}', 'total softmax'):17.1f}×"
+        for name in METHODS
+    }
+
+
+def both(f: nn.Module, head: Call, x: Tensor) -> object:
+    return head(f(x))
+
+
+def split(estimator: Any, T: int) -> tuple[nn.Module, Call]:
+    """The network of a fitted estimator of T classes, and what follows it."""
+    X = np.random.default_rng(0).normal(size=(ROWS_A_CLASS * T, D))
+    estimator.fit(X, np.arange(len(X)) % T)
+    frozen = estimator.frozen_
+    f, frozen.f = frozen.f, nn.Identity()
+    if isinstance(estimator, DDUClassifier):
+        return f, lambda h: (frozen.predict(h), frozen.log_density(h))
+    return f, estimator._probabilities
+
+
+if __name__ == "__main__":
+    main()

@@ -11,15 +11,11 @@ lemma holds there too.
 
 The curves are those of cosines on x and y standardised, trained on all rows at once. Distances are
 those of features of distinct inputs over the length scale, for the kernel sees no other; their
-ratios are to the distance of the inputs. Then, on UCI sets under
-DUE_DATA (skipped without), the test log-likelihood of a collapsed model (feed-forward, free) and of
-a sound one (residual, bounded), each at the step that a fifth of the training rows liked best,
-beside what each says of test rows moved away from the data: √Var[f] over the prior's, and the AUROC
-of Var[f].
+ratios are to the distance of the inputs. UCI sets under DUE_DATA follow (`far_rows`; skipped
+without).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -27,13 +23,10 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.gridspec import GridSpec
 from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from due.data import uci
-from due.data.download import find
 from due.data.toy import random_cosines
 from due.gp import (
     Gaussian,
@@ -44,22 +37,13 @@ from due.gp import (
     initialise,
     log_marginal_likelihood,
 )
-from due.lipschitz import constrain, converge
-from due.metrics import auroc, gaussian_nll, rmse
-from due.model import DUE, CollapsedBound
-from due.networks import FCResNet, FeedForward
+from due.paper import far_rows
 from due.paper.artefact import Artefact, Json, Result
+from due.paper.deep_kernels import COLOURS, NETWORKS, Settings, adam, at_hand, extractor, standard
 from due.paper.layout import Table
 from due.paper.tabled import Tabled
-from due.train import train
 
 Floats = NDArray[np.float64]
-NETWORKS = {
-    "sound": "residual, c = 0.95",
-    "residual": "residual, free",
-    "collapsed": "feed-forward, free",
-}
-COLOURS = {"sound": "tab:blue", "residual": "tab:orange", "collapsed": "tab:red"}
 GPS = {"exact": "-", "sparse": "--"}
 PANELS = {
     "data_fit": "data fit ½ rᵀ(K + σ²I)⁻¹r, over N",
@@ -67,35 +51,6 @@ PANELS = {
     "noise_std": "noise σ",
     "smallest_ratio": "least ‖h − h′‖ / l‖x − x′‖; thin: median ‖h − h′‖/l",
 }
-
-
-def at_hand() -> tuple[str, ...]:
-    """UCI sets under DUE_DATA that are small enough for full batches."""
-    names = ("bostonHousing", "concrete", "energy", "yacht")
-    try:
-        return tuple(name for name in names if find(f"uci/{name}.npz") is not None)
-    except NotADirectoryError:
-        return ()
-
-
-@dataclass(frozen=True)
-class Settings:
-    """One network, optimiser and number of steps for the curves and for the UCI sets."""
-
-    n: int = 200
-    noise: float = 0.1  # of y before it is standardised
-    J: int = 128
-    depth: int = 4
-    c: float = 0.95
-    M: int = 50  # of the sparse GP; twice as many on UCI sets
-    steps: int = 1500
-    lr: float = 1e-3  # of Adam for the network
-    gp_lr: float = 1e-2
-    every: int = 25  # steps between two points of a curve
-    uci: tuple[str, ...] = field(default_factory=at_hand)
-    uci_steps: int = 600
-    patience: int = 60
-    far: tuple[float, ...] = (1.0, 2.0, 5.0)  # standard deviations a column, on average
 
 
 PRESETS = {
@@ -191,14 +146,14 @@ def run(settings: Settings, seed: int) -> Result:
         "uci_sets": len(settings.uci),
     }
     if settings.uci:
-        numbers["uci"] = {name: compare(settings, name, seed) for name in settings.uci}
+        numbers["uci"] = {name: far_rows.compare(settings, name, seed) for name in settings.uci}
     return Result(numbers, {"curves": curves})
 
 
 def cosine_rows(settings: Settings, seed: int) -> tuple[Tensor, Tensor]:
     """Rows of the random cosines, standardised."""
     data = random_cosines(settings.n, noise=settings.noise, seed=seed, function_seed=seed)
-    return _standard(data.X, data.X), _standard(data.y[:, None], data.y[:, None])
+    return standard(data.X, data.X), standard(data.y[:, None], data.y[:, None])
 
 
 def build(settings: Settings, network: str, gp: str, x: Tensor, seed: int) -> ExactDKL | SparseDKL:
@@ -208,16 +163,6 @@ def build(settings: Settings, network: str, gp: str, x: Tensor, seed: int) -> Ex
     if gp == "exact":
         return ExactDKL(f, Kernel("rbf", 1, lengthscale), Gaussian())
     return SparseDKL(f, InducingGP(Z, 1, lengthscale), Gaussian())
-
-
-def extractor(settings: Settings, network: str, x: Tensor, seed: int) -> nn.Module:
-    """One of `NETWORKS`, all of one size."""
-    size = (x.shape[1], settings.J, settings.depth)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        if network == "sound":
-            return constrain(FCResNet(*size), settings.c, x[:2])
-        return FCResNet(*size) if network == "residual" else FeedForward(*size)
 
 
 def follow(model: ExactDKL | SparseDKL, settings: Settings, x: Tensor, y: Tensor) -> Json:
@@ -230,14 +175,6 @@ def follow(model: ExactDKL | SparseDKL, settings: Settings, x: Tensor, y: Tensor
                 curve.setdefault(key, []).append(value)
         take_step(model, optimizer, x, y)
     return curve
-
-
-def adam(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """The network at its rate, all else at the GP's."""
-    network = [p for name, p in model.named_parameters() if "f." in name]
-    rest = [p for name, p in model.named_parameters() if "f." not in name]
-    groups: list[Json] = [{"params": network}, {"params": rest, "lr": settings.gp_lr}]
-    return torch.optim.Adam(groups, lr=settings.lr)
 
 
 def take_step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
@@ -277,77 +214,6 @@ def last(curve: Json) -> Json:
     return {name: values[-1] for name, values in curve.items() if name != "step"}
 
 
-def compare(settings: Settings, name: str, seed: int) -> Json:
-    """Collapsed against sound on one split: what the likelihood sees, and what it does not."""
-    data = uci.load(name, seed % 20)
-    x, y = _standard(data.X_train, data.X_train), _standard(data.y_train, data.y_train)[:, None]
-    x_test = _standard(data.X_test, data.X_train)
-    y_test = _standard(data.y_test, data.y_train).double().numpy()
-    return {
-        network: judge(fit(settings, network, x, y, seed), settings, x_test, y_test, seed)
-        for network in ("collapsed", "sound")
-    }
-
-
-def fit(settings: Settings, network: str, x: Tensor, y: Tensor, seed: int) -> DUE:
-    """DUE by the collapsed bound, all rows at once, stopped by the held-out ones."""
-    f = extractor(settings, network, x, seed)
-    Z, lengthscale = initialise(features(f, x, 1000, seed)[0], 2 * settings.M, seed)
-    likelihood = Gaussian()
-    model = DUE(f, InducingGP(Z, 1, lengthscale), likelihood, len(x))
-    bound = CollapsedBound(model)
-    generator = torch.Generator().manual_seed(seed)
-    held, known = torch.randperm(len(x), generator=generator).tensor_split([len(x) // 5])
-
-    def held_out_nll() -> float:
-        mean, var = likelihood.predictive(*model.latent(x[held]))
-        return (0.5 * (var.log() + (y[held] - mean).square() / var)).mean().item()
-
-    train(
-        bound,
-        (x[known], y[known]),
-        optimizer=adam(bound, settings),
-        epochs=settings.uci_steps,
-        validation=held_out_nll,
-        patience=settings.patience,
-        before_validation=lambda: bound.set_q(x[known], y[known]),
-        seed=seed,
-        progress=False,
-    )
-    converge(model)
-    bound.set_q(x[known], y[known])
-    return model
-
-
-@torch.no_grad()
-def judge(model: DUE, settings: Settings, x: Tensor, y: Floats, seed: int) -> Json:
-    """Test log-likelihood and error, then the same rows moved away from the data."""
-    assert isinstance(model.likelihood, Gaussian)
-    latent = model.latent(x)
-    mean, inside = latent.mean[:, 0].double().numpy(), latent.var[:, 0].double().numpy()
-    noise, prior = model.likelihood.sigma2.item(), model.gp.kernel.outputscale.item()
-    found: Json = {
-        "test_log_likelihood": -gaussian_nll(y, mean, inside + noise),
-        "rmse": rmse(y, mean),
-        "noise_std": noise**0.5,
-        "test_std_over_prior": float(np.sqrt(inside / prior).mean()),
-    }
-    for far in settings.far:
-        outside = model.latent(x + far * directions(x, seed)).var[:, 0].double().numpy()
-        found[f"far_{far:g}"] = {
-            "std_over_prior": float(np.sqrt(outside / prior).mean()),
-            "auroc": auroc(inside, outside),
-        }
-    return found
-
-
-def directions(x: Tensor, seed: int) -> Tensor:
-    """A random direction of length √D for each row."""
-    generator = torch.Generator().manual_seed(seed)
-    u = torch.randn(x.shape, generator=generator)
-    return u / u.norm(dim=1, keepdim=True) * x.shape[1] ** 0.5
-
-
 def text(settings: Settings, mean: Json) -> str:
     """Where training ended, and the UCI sets or why there are none."""
     keys = ["log_likelihood", "data_fit", "complexity", "log_det_unit", "noise_std"]
@@ -363,19 +229,7 @@ def text(settings: Settings, mean: Json) -> str:
     tables = [Table(title, header, rows).text()]
     if "uci" not in mean:
         return f"{tables[0]}\n\nUCI sets: skipped, for DUE_DATA names no folder with uci/*.npz."
-    for name, found in mean["uci"].items():
-        header = ["", "test log-likelihood", "RMSE"]
-        header += [f"{what} at {far:g}" for far in settings.far for what in ("std/prior", "AUROC")]
-        rows = [[NETWORKS[network], *_uci_cells(settings, row)] for network, row in found.items()]
-        tables.append(Table(name, header, rows).text())
-    return "\n\n".join(tables)
-
-
-def _uci_cells(settings: Settings, row: Json) -> list[str]:
-    far = [row[f"far_{far:g}"] for far in settings.far]
-    values = [row["test_log_likelihood"], row["rmse"]]
-    values += [value for found in far for value in (found["std_over_prior"], found["auroc"])]
-    return [f"{value:.3f}" for value in values]
+    return "\n\n".join([*tables, *far_rows.tables(settings, mean["uci"])])
 
 
 def draw(settings: Settings, results: Sequence[Result]) -> Figure:
@@ -398,7 +252,7 @@ def draw(settings: Settings, results: Sequence[Result]) -> Figure:
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False, fontsize=8)
     if has_uci:
-        _uci_panels(settings, figure, grid, results)
+        far_rows.draw_panels(settings, figure, grid, results)
     return figure
 
 
@@ -409,42 +263,6 @@ def _curves(ax: Axes, key: str, curves: Json) -> None:
             ax.plot(curve["step"], curve[key], label=f"{NETWORKS[network]}, {gp}", **style)
             if key == "smallest_ratio":  # and the median distance, thinner
                 ax.plot(curve["step"], curve["median_distance"], **{**style, "lw": 0.6})
-
-
-def _uci_panels(
-    settings: Settings, figure: Figure, grid: GridSpec, results: Sequence[Result]
-) -> None:
-    near, far = (f"{settings.far[i]:g}" for i in (0, -1))
-    titles = {
-        ("test_log_likelihood",): "test log-likelihood",
-        ("rmse",): "test RMSE",
-        (f"far_{far}", "std_over_prior"): f"latent std over the prior's, {far} std away",
-        (f"far_{near}", "auroc"): f"AUROC of rows {near} std away",
-    }
-    for i, (path, title) in enumerate(titles.items()):
-        ax = figure.add_subplot(grid[1, i])
-        for shift, network in ((-0.2, "collapsed"), (0.2, "sound")):
-            values = [
-                [_at(result.numbers["uci"][name][network], path) for result in results]
-                for name in settings.uci
-            ]
-            places = np.arange(len(values)) + shift
-            ax.bar(places, np.mean(values, axis=1), 0.38, color=COLOURS[network], alpha=0.6)
-            ax.plot(places, values, ".", color=COLOURS[network], ms=4)  # each seed
-        ax.set_xticks(range(len(settings.uci)), settings.uci, fontsize=7, rotation=12)
-        ax.set_title(title, fontsize=9)
-
-
-def _at(found: Json, path: Sequence[str]) -> float:
-    for key in path:
-        found = found[key]
-    return float(found)  # type: ignore[arg-type]
-
-
-def _standard(values: Floats, of: Floats) -> Tensor:
-    """In units of the standard deviation of each column of `of`, from its mean."""
-    spread = of.std(0)
-    return torch.as_tensor((values - of.mean(0)) / np.where(spread > 0, spread, 1)).float()
 
 
 ARTEFACT = Tabled(

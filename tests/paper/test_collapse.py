@@ -6,7 +6,7 @@ import torch
 from numpy.testing import assert_allclose
 
 from due.gp import Gaussian, InducingGP, Kernel, collapsed_bound, log_marginal_likelihood
-from due.paper import collapse
+from due.paper import collapse, deep_kernels, far_rows
 from due.paper.artefact import average
 
 SMOKE = replace(collapse.PRESETS["smoke"], uci=())
@@ -114,7 +114,7 @@ def test_training_by_the_marginal_likelihood_ends_at_the_lemma():
 
 def test_the_report_has_all_curves_and_says_that_uci_was_skipped(smoke):
     assert smoke.numbers["uci_sets"] == 0 and "uci" not in smoke.numbers
-    for network in collapse.NETWORKS:
+    for network in deep_kernels.NETWORKS:
         for gp in collapse.GPS:
             curve = smoke.picture["curves"][network][gp]
             assert curve["step"] == [0, 3, 6]
@@ -146,14 +146,14 @@ def test_a_uci_set_is_judged_near_and_far(monkeypatch, tmp_path):
 
 
 def test_directions_have_unit_length_per_column():
-    u = collapse.directions(torch.zeros(5, 7), seed=0)
+    u = far_rows.directions(torch.zeros(5, 7), seed=0)
     assert_allclose(u.square().mean(1), np.ones(5), rtol=1e-6)
 
 
 def test_the_gp_has_its_own_rate_and_the_network_another():
     x, _ = collapse.cosine_rows(SMOKE, seed=0)
     model = collapse.build(SMOKE, "sound", "sparse", x, 0)
-    network, rest = collapse.adam(model, SMOKE).param_groups
+    network, rest = deep_kernels.adam(model, SMOKE).param_groups
     assert {id(p) for p in network["params"]} == {id(p) for p in model.f.parameters()}
     assert len(network["params"]) + len(rest["params"]) == len(list(model.parameters()))
     assert isinstance(model.likelihood, Gaussian)

@@ -1,0 +1,74 @@
+"""What the measurements of collapse share: networks, one optimiser, rows in standard units."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from due.data.download import find
+from due.lipschitz import constrain
+from due.networks import FCResNet, FeedForward
+from due.paper.artefact import Json
+
+Floats = NDArray[np.float64]
+NETWORKS = {
+    "sound": "residual, c = 0.95",
+    "residual": "residual, free",
+    "collapsed": "feed-forward, free",
+}
+COLOURS = {"sound": "tab:blue", "residual": "tab:orange", "collapsed": "tab:red"}
+
+
+def at_hand() -> tuple[str, ...]:
+    """UCI sets under DUE_DATA that are small enough for full batches."""
+    names = ("bostonHousing", "concrete", "energy", "yacht")
+    try:
+        return tuple(name for name in names if find(f"uci/{name}.npz") is not None)
+    except NotADirectoryError:
+        return ()
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One network, optimiser and number of steps for the curves and for the UCI sets."""
+
+    n: int = 200
+    noise: float = 0.1  # of y before it is standardised
+    J: int = 128
+    depth: int = 4
+    c: float = 0.95
+    M: int = 50  # of the sparse GP; twice as many on UCI sets
+    steps: int = 1500
+    lr: float = 1e-3  # of Adam for the network
+    gp_lr: float = 1e-2
+    every: int = 25  # steps between two points of a curve
+    uci: tuple[str, ...] = field(default_factory=at_hand)
+    uci_steps: int = 600
+    patience: int = 60
+    far: tuple[float, ...] = (1.0, 2.0, 5.0)  # standard deviations a column, on average
+
+
+def extractor(settings: Settings, network: str, x: Tensor, seed: int) -> nn.Module:
+    """One of `NETWORKS`, all of one size."""
+    size = (x.shape[1], settings.J, settings.depth)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if network == "sound":
+            return constrain(FCResNet(*size), settings.c, x[:2])
+        return FCResNet(*size) if network == "residual" else FeedForward(*size)
+
+
+def adam(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+    """The network at its rate, all else at the GP's."""
+    network = [p for name, p in model.named_parameters() if "f." in name]
+    rest = [p for name, p in model.named_parameters() if "f." not in name]
+    groups: list[Json] = [{"params": network}, {"params": rest, "lr": settings.gp_lr}]
+    return torch.optim.Adam(groups, lr=settings.lr)
+
+
+def standard(values: Floats, of: Floats) -> Tensor:
+    """In units of the standard deviation of each column of `of`, from its mean."""
+    spread = of.std(0)
+    return torch.as_tensor((values - of.mean(0)) / np.where(spread > 0, spread, 1)).float()

@@ -125,7 +125,7 @@ def report(out, name):
         (
             ["fig9"],
             "error: unknown artefact 'fig9'; the known ones are fig1, fig2, fig3, fig4, fig7, "
-            "table3, choices, collapse, constraints",
+            "gap, table3, choices, collapse, constraints",
         ),
         (["fig2", "--preset", "paper"], "error: fig2 has no preset 'paper'; it has default, smoke"),
         (["fig2", "--seeds", "0"], "error: --seeds 0 is too few; give at least 1"),

@@ -3,7 +3,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from due.paper import cosines, fig1, fig7
+from due.paper import cosines, fig1, fig7, gap
 
 SMOKE = cosines.PRESETS["smoke"]
 
@@ -92,3 +92,21 @@ def test_the_exact_gp_predicts_as_dense_numpy_does_and_returns_to_its_prior():
     assert curve.latent_std[0] == pytest.approx(s, rel=1e-3)
     at_data = fitted.curve(rows.x).mean
     assert np.sqrt(np.mean((at_data - y) ** 2)) < np.std(y)
+
+
+def test_the_variants_of_the_gap_start_from_figure_1_and_change_what_they_say():
+    of_figure = fig1.run(SMOKE, seed=0).numbers
+    result = gap.run(gap.PRESETS["smoke"], seed=0)
+    for name in ("due", "sngp"):
+        for size, found in of_figure[name].items():
+            if size != "ratio_gap":
+                again = result.numbers[name][size]
+                assert again["latent_std_gap"] == found["latent_std_gap"]
+    assert result.numbers["sngp-15"]["100"]["lengthscale"] == 15
+    widths = {name: found["100"]["latent_std_gap"] for name, found in result.numbers.items()}
+    assert len(set(widths.values())) == len(gap.VARIANTS)
+    table = gap.text(gap.PRESETS["smoke"], result.numbers)
+    assert all(variant.title in table for variant in gap.VARIANTS.values())
+    assert "gap, 100 " in table and "gap, 400 " in table
+    axes = gap.draw(gap.PRESETS["smoke"], [result]).axes
+    assert [text.get_text() for text in axes[0].get_yticklabels()][0] == "SNGP, l = 2"

@@ -3,7 +3,7 @@
 import json
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -154,8 +154,7 @@ def reproduce_command(
         _check(artefact, options)
         report = ARTEFACTS[artefact].reproduce(artefact, options)
         typer.echo(report.text)
-        *most, last = map(str, report.files)
-        typer.echo(f"wrote {', '.join(most)} and {last}")
+        _say_written(report.files)
 
 
 @app.command(
@@ -173,7 +172,7 @@ def compare_command(
     ] = None,
     seeds: Annotated[int, typer.Option(metavar="N", help="Seeds 0 to N − 1.")] = 5,
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where compare-DATA.json and .png go.")
+        Path, typer.Option(metavar="DIR", help="Where compare-DATA.json, .txt and .png go.")
     ] = Path("results"),
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the numbers as JSON, not as a table.")
@@ -200,7 +199,12 @@ def compare_command(
             typer.echo(json.dumps(comparison.report, indent=2))
             return
         typer.echo(comparison.text)
-        typer.echo(f"wrote {comparison.files[0]} and {comparison.files[1]}")
+        _say_written(comparison.files)
+
+
+def _say_written(files: Sequence[Path]) -> None:
+    *most, last = map(str, files)
+    typer.echo(f"wrote {', '.join(most)} and {last}")
 
 
 def _check(artefact: str, options: Options) -> None:

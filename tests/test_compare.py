@@ -38,7 +38,9 @@ def test_it_writes_table_numbers_and_picture_and_computes_nothing_twice(out, mon
     assert lines[0] == "moons: mean ± standard error over 2 seeds"
     assert lines[2].split("  ")[-1].strip() == "predict ×"
     assert [line.split("  ")[0] for line in lines[3:5]] == ["Softmax", "DDU"]
-    assert lines[-1] == f"wrote {out}/compare-moons.json and {out}/compare-moons.png"
+    written = [f"{out}/compare-moons.{kind}" for kind in ("json", "txt", "png")]
+    assert lines[-1] == f"wrote {written[0]}, {written[1]} and {written[2]}"
+    assert (out / "compare-moons.txt").read_text().splitlines() == lines[:-1]
     assert (out / "compare-moons.png").read_bytes().startswith(b"\x89PNG")
 
     report = json.loads((out / "compare-moons.json").read_text())
@@ -166,6 +168,20 @@ def test_a_probability_of_zero_leaves_the_nll_finite():
     numbers = measure(Sure(), task, True)
     assert numbers["nll"] == pytest.approx(-np.log(1e-12) / 2)
     assert numbers["auroc"] == 0.5
+    assert "ood_auroc" not in numbers
+
+
+def test_an_ood_score_stands_beside_the_uncertainty(tmp_path):
+    result = due("--data", "moons", "--methods", "due", "--seeds", 1, "--smoke", "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    row = json.loads((tmp_path / "compare-moons.json").read_text())["methods"]["due"]
+    task = DATA["moons"].load(0)
+    task = Task(*(part[: run.SMOKE_ROWS] for part in task))
+    model = CLASSIFIERS["due"].build(0, SMOKE).fit(task.X, task.y)
+    inside, outside = model.ood_score(task.X_test), model.ood_score(task.X_far)
+    higher = (outside[:, None] > inside).mean() + (outside[:, None] == inside).mean() / 2
+    assert row["ood_auroc"]["mean"] == pytest.approx(higher)
+    assert f"DUE by ood_score: AUROC {higher:.3f}." in result.stdout
 
 
 @pytest.mark.parametrize("methods", [CLASSIFIERS, REGRESSORS])

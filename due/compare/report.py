@@ -77,6 +77,11 @@ def notes(report: Json) -> list[str]:
     return [
         f"AUROC, AUPR, FPR95: uncertainty of far rows against test rows; far are {report['far']}.",
         f"fit ×, predict ×: CPU time as a multiple of {reference}'s; prediction is uncertainty(X).",
+        *(
+            f"{row['title']} by ood_score: AUROC {_cell('auroc', row['ood_auroc'])}."
+            for row in report["methods"].values()
+            if "ood_auroc" in row
+        ),
         *(f"failed: {failure}" for failure in report["failures"]),
     ]
 

@@ -75,10 +75,11 @@ def compare(
         "failures": failures,
     }
     text = "\n".join([table(report).text(), "", *notes(report)])
-    json_file, png_file = out / f"compare-{data}.json", out / f"compare-{data}.png"
-    write_text(json_file, json.dumps(report, indent=2, allow_nan=False) + "\n")
-    write_figure(png_file, draw(report))
-    return Comparison(report, text, (json_file, png_file))
+    files = tuple(out / f"compare-{data}.{kind}" for kind in ("json", "txt", "png"))
+    write_text(files[0], json.dumps(report, indent=2, allow_nan=False) + "\n")
+    write_text(files[1], text + "\n")
+    write_figure(files[2], draw(report))
+    return Comparison(report, text, files)
 
 
 def choose(

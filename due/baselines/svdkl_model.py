@@ -18,8 +18,9 @@ from torch.quasirandom import SobolEngine
 
 from due.gp import Gaussian, Normal
 
-LARGEST = 2**22  # numbers of the softmax integral held at once
+LARGEST = 2**22  # numbers of an integral or an interpolation held at once
 POINTS = 4  # of the grid that a value is interpolated from
+JITTER = 1e-3  # on the prior, as GPyTorch has it
 
 
 class SVDKLSoftmax(nn.Module):
@@ -162,7 +163,6 @@ class GridGP(nn.Module):
         super().__init__()
         gpytorch = _engine()
         self.J, self.M = J, M
-        self.frozen: tuple[Tensor, Tensor] | None = None
         self.scale = gpytorch.utils.grid.ScaleToBounds(-bound, bound)
         self.prior = _Prior(gpytorch)
         self.strategy = gpytorch.variational.GridInterpolationVariationalStrategy(
@@ -183,44 +183,40 @@ class GridGP(nn.Module):
 
     def forward(self, h: Float[Tensor, "N J"]) -> tuple[Float[Tensor, "N J"], Float[Tensor, "N J"]]:
         """Mean wᵀ m_j and variance wᵀ S_j w of each g_j(h_n)."""
-        index, w = self.strategy._compute_grid(self.scale(h.double()).mT[..., None])  # (J, N, 4)
-        m, blocks = self._moments()
-        j = torch.arange(self.J, device=h.device)[:, None]  # (J, 1)
-        mean = (w * m[j[..., None], index]).sum(-1)  # (J, N)
-        near = blocks[j, index[..., 0]]  # (J, N, 4, 4), neighbours on the grid
-        var = torch.einsum("jnab,jna,jnb->jn", near, w, w)
+        rows = max(1, LARGEST // (self.J * self.M))
+        parts = [self._interpolate(part) for part in self.scale(h.double()).split(rows)]
+        mean, var = (torch.cat(part) for part in zip(*parts, strict=True))
         out = torch.promote_types(h.dtype, torch.float32)
-        return mean.mT.to(out), var.mT.clamp_min(1e-12).to(out)
+        return mean.to(out), var.clamp_min(1e-12).to(out)
+
+    def _interpolate(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        """The moments of scaled features: W, (J, n, M), has 4 entries a row, w."""
+        index, w = self.strategy._compute_grid(h.mT[..., None])  # (J, n, 4)
+        W = w.new_zeros(*w.shape[:2], self.M).scatter_add(-1, index, w)
+        q = self.strategy._variational_distribution
+        mean = (W @ q.variational_mean[..., None])[..., 0]
+        var = (W @ q.chol_variational_covar.tril()).square().sum(-1)
+        return mean.mT, var.mT
 
     def kl(self) -> Float[Tensor, ""]:
-        """Σ_j KL(q(u_j) ‖ p(u_j)), by GPyTorch."""
-        self.strategy._clear_cache()  # what it holds was computed with weights of another step
-        kl: Tensor = self.strategy.kl_divergence().sum()
-        self.strategy._clear_cache()  # and a cached graph cannot be copied
-        return kl
+        """Σ_j KL(q(u_j) ‖ p(u_j)): all j share one prior, which is factorised once."""
+        prior = self.prior(self.strategy.inducing_points)
+        jitter = JITTER * torch.eye(self.M, dtype=torch.float64, device=prior.mean.device)
+        L = torch.linalg.cholesky(prior.covariance_matrix + jitter)
+        q = self.strategy._variational_distribution
+        L_S = q.chol_variational_covar.tril()  # (J, M, M)
+        gap = q.variational_mean - prior.mean  # (J, M)
+        columns = torch.cat([L_S.movedim(1, 0).flatten(1), gap.mT], 1)
+        white = torch.linalg.solve_triangular(L, columns, upper=False)
+        log_det_S = 2 * L_S.diagonal(dim1=1, dim2=2).abs().log().sum()
+        log_det = 2 * self.J * L.diagonal().log().sum() - log_det_S
+        return (white.square().sum() - self.J * self.M + log_det) / 2
 
     @torch.no_grad()
     def set_range(self, low: Float[Tensor, ""], high: Float[Tensor, ""]) -> None:
         """Features in [low, high] are scaled to the grid in eval mode."""
         self.scale.min_val.data = low.double()
         self.scale.max_val.data = high.double()
-
-    @torch.no_grad()
-    def freeze(self) -> None:
-        """Take q as final: what prediction needs of it is not computed again."""
-        self.frozen = self._moments()
-
-    def _moments(self) -> tuple[Tensor, Tensor]:
-        """m (J, M), and S[j, s : s + 4, s : s + 4] for each start s, (J, M − 3, 4, 4)."""
-        if self.frozen is not None:
-            return self.frozen
-        q = self.strategy._variational_distribution
-        L = q.chol_variational_covar.tril()
-        S = L @ L.mT
-        start, offset = torch.arange(self.M - POINTS + 1), torch.arange(POINTS)
-        rows = (start[:, None, None] + offset[:, None]).to(S.device)
-        columns = (start[:, None, None] + offset).to(S.device)
-        return q.variational_mean, S[:, rows, columns]
 
 
 class _Prior(nn.Module):

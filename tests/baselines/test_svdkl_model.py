@@ -81,6 +81,15 @@ def test_posterior_is_gpytorchs():
     q = gp.strategy(gp.scale(h).mT[..., None])
     assert_allclose(mean.detach(), q.mean.mT.detach())
     assert_allclose(var.detach(), q.variance.mT.detach())
+    assert_allclose(gp.kl().item(), gp.strategy.kl_divergence().sum().item())
+
+
+def test_rows_in_parts_are_as_in_one(monkeypatch):
+    gp, h = grid_gp(), 2 * normal(10, 3, seed=9)
+    whole = gp(h)
+    monkeypatch.setattr("due.baselines.svdkl_model.LARGEST", 1)
+    for got, want in zip(gp(h), whole, strict=True):
+        assert_allclose(got.detach(), want.detach(), rtol=1e-12)
 
 
 def test_starts_at_the_prior():

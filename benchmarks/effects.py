@@ -5,12 +5,13 @@ inducing points, batches of 100, Adam at 1e-3 and 4e-3, at most 1,000 epochs, pa
 −E_q[log p] of the validation rows. DUECATE trains as it does by default, and stopped at fewer
 epochs: the first budget whose mean error is no larger than GPyTorch's is the time to its accuracy.
 
-    DUE_DATA=... python benchmarks/effects.py --seeds 10
+    DUE_DATA=... python benchmarks/effects.py [--seeds 10] [--smoke]
 """
 
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 
 import gpytorch
 import numpy as np
@@ -30,9 +31,10 @@ from due.train import train
 
 BUDGETS = (20, 30, 40, 60, 80, 120, 1000)
 Effects = tuple[Floats, Floats]
+Method = Callable[[ihdp.IHDP, int], Effects]
 
 
-def rival(data: ihdp.IHDP, seed: int) -> Effects:
+def rival(data: ihdp.IHDP, seed: int, epochs: int) -> Effects:
     """τ̂ and its variance of the test rows, by GPyTorch."""
     (x, y), (x_val, y_val) = _tensors(data, data.train), _tensors(data, data.validation)
     torch.manual_seed(seed)
@@ -54,7 +56,7 @@ def rival(data: ihdp.IHDP, seed: int) -> Effects:
         loss,
         (x, y),
         optimizer=optimizer,
-        epochs=1000,
+        epochs=epochs,
         batch_size=100,
         validation=misfit,
         patience=20,
@@ -70,7 +72,7 @@ def rival(data: ihdp.IHDP, seed: int) -> Effects:
         return (C @ both.mean).numpy() * data.y_std, var.numpy() * data.y_std**2
 
 
-def ours(epochs: int) -> Callable[[ihdp.IHDP, int], Effects]:
+def ours(epochs: int) -> Method:
     """The same by DUECATE, after at most so many epochs."""
 
     def run(data: ihdp.IHDP, seed: int) -> Effects:
@@ -87,7 +89,7 @@ def _tensors(data: ihdp.IHDP, split: ihdp.Split) -> tuple[Tensor, Tensor]:
     return torch.tensor(rows).float(), torch.tensor(data.standardise(split.y)[:, None]).float()
 
 
-def measure(method: Callable[[ihdp.IHDP, int], Effects], part: str, seed: int) -> list[float]:
+def measure(method: Method, part: str, seed: int) -> list[float]:
     """CPU seconds, and the error after random and after informed deferral."""
     data = ihdp.load(seed, part == "ihdp-cov")
     began = time.process_time()
@@ -103,15 +105,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--budgets", type=int, nargs="+", default=BUDGETS)
+    parser.add_argument("--smoke", action="store_true", help="seconds: same code, tiny settings")
     arguments = parser.parse_args()
+    smoke = arguments.smoke
+    seeds = range(1 if smoke else arguments.seeds)
+    budgets = (1,) if smoke else arguments.budgets
     torch.set_num_threads(1)
-    methods = {"GPyTorch, stochastic ELBO": rival}
-    methods |= {f"DUECATE, at most {e} epochs": ours(e) for e in arguments.budgets}
-    for method in methods.values():
+    methods: dict[str, Method] = {
+        "GPyTorch, stochastic ELBO": partial(rival, epochs=1 if smoke else 1000)
+    }
+    methods |= {f"DUECATE, at most {e} epochs": ours(e) for e in budgets}
+    for method in () if smoke else methods.values():
         measure(method, "ihdp", 0)  # warm-up
-    print(f"one thread, {arguments.seeds} seeds, methods interleaved; means over the seeds")
+    print(f"one thread, {len(seeds)} seeds, methods interleaved; means over the seeds")
     for part in ONE_IN:
-        seeds = range(arguments.seeds)
         runs = np.array([[measure(m, part, s) for m in methods.values()] for s in seeds])
         report(part, list(methods), runs)
 

@@ -5,7 +5,7 @@ predict; a head goes from its 128 features to class probabilities (DDU also to i
 is its uncertainty). Weights after one epoch on random rows: only the shapes matter. Bursts in turn,
 medians over rounds, one thread.
 
-    python benchmarks/heads.py [--quick]
+    python benchmarks/heads.py [--smoke]
 """
 
 import argparse
@@ -37,33 +37,36 @@ METHODS: dict[str, Callable[[], Any]] = {
     "DDU": lambda: DDUClassifier(epochs=1, random_state=0),
 }
 Call = Callable[[Tensor], object]
+Parts = tuple[nn.Module, Call]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few rounds and no 100 classes")
-    options = parser.parse_args()
+    parser.add_argument("--smoke", action="store_true", help="seconds: same code, tiny settings")
+    smoke = parser.parse_args().smoke
+    classes, batches = (CLASSES[:1], BATCHES[:1]) if smoke else (CLASSES, BATCHES)
+    rounds, burst = (1, 0.0) if smoke else (15, 0.05)
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, 1 thread of {os.cpu_count()}, load {os.getloadavg()[0]:.1f}")
     print("head: µs a row; total: network and head over network and softmax\n")
-    columns = [f"{what}, batch {n}" for n in BATCHES for what in ("head", "total")]
+    columns = [f"{what}, batch {n}" for n in batches for what in ("head", "total")]
     print(f"{'':26}{'classes':>8}" + "".join(f"{column:>18}" for column in columns))
-    for T in CLASSES[: 2 if options.quick else None]:
-        cells = {n: measure(T, n, 3 if options.quick else 15) for n in BATCHES}
+    for T in classes:
+        parts = {name: split(build(), T) for name, build in METHODS.items()}
+        cells = {n: measure(parts, n, rounds, burst) for n in batches}
         for name in METHODS:
-            print(f"{name:26}{T:>8}" + "".join(cells[n][name] for n in BATCHES), flush=True)
+            print(f"{name:26}{T:>8}" + "".join(cells[n][name] for n in batches), flush=True)
 
 
-def measure(T: int, n: int, rounds: int) -> dict[str, str]:
+def measure(parts: dict[str, Parts], n: int, rounds: int, burst: float) -> dict[str, str]:
     """Cells of each method: µs a row of its head, and its total over the softmax's."""
     x = torch.as_tensor(np.random.default_rng(1).normal(size=(n, D)))
-    parts = {name: split(build(), T) for name, build in METHODS.items()}
     calls: dict[str, Callable[[], object]] = {}
     for name, (f, head) in parts.items():
         calls[f"head {name}"] = partial(head, f(x))
         calls[f"total {name}"] = partial(both, f, head, x)
     with torch.no_grad():
-        times = interleave(calls, rounds, burst=0.05)
+        times = interleave(calls, rounds, burst)
     return {
         name: f"{1e6 * times.of(f'head {name}') / n:18.1f}"
         f"{times.ratio(f'total {name}', 'total softmax'):17.1f}×"
@@ -75,7 +78,7 @@ def both(f: nn.Module, head: Call, x: Tensor) -> object:
     return head(f(x))
 
 
-def split(estimator: Any, T: int) -> tuple[nn.Module, Call]:
+def split(estimator: Any, T: int) -> Parts:
     """The network of a fitted estimator of T classes, and what follows it."""
     X = np.random.default_rng(0).normal(size=(ROWS_A_CLASS * T, D))
     estimator.fit(X, np.arange(len(X)) % T)

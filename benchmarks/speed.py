@@ -3,7 +3,7 @@
 Same network, constraint, values, optimiser and thread count on both sides; bursts of the two in
 turn, medians of the ratios of each round. Memory is the peak resident size in fresh processes.
 
-    python benchmarks/speed.py [--quick] [--json FILE] [--threads 1]
+    python benchmarks/speed.py [--quick | --smoke] [--json FILE] [--threads 1]
 """
 
 import argparse
@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from timing import Times, fresh_peak, in_process, interleave, peak
@@ -33,9 +33,40 @@ GIGABYTES = 8.0  # that a rival process may ask for
 Results = dict[str, Any]
 
 
+class Size(NamedTuple):
+    """Rounds of a. and b. and seconds of a burst, rows of b. and c., and the cases of d."""
+
+    rounds: int
+    batches: int
+    epochs: list[int]
+    heads: list[dict[str, Any]]
+    compiled: bool = False
+    burst: float = 0.1
+    rows: int = 512
+
+
+def vary(name: str, values: list[int], **fixed: Any) -> list[dict[str, Any]]:
+    base = {"M": 100, "J": 640, "T": 10, "shared": False}
+    return [base | fixed | {name: value} for value in values]
+
+
+HEADS = [
+    *vary("M", [10, 30, 100, 300, 1000], T=1),
+    *vary("J", [64, 256, 1024, 2048]),
+    *vary("T", [1, 10, 100, 1000], shared=True),
+    *vary("T", [10, 100, 1000], M=10),
+]
+QUICK_HEADS = [*vary("M", [300], T=1), *vary("T", [1000], M=10, shared=True)]
+SMOKE_HEADS = [*vary("M", [8], J=16, T=1), *vary("T", [3], M=4, J=16, shared=True)]
+FULL = Size(40, 15, [1_000, 10_000, 100_000, 1_000_000], HEADS, compiled=True)
+QUICK = Size(5, 3, [10_000], QUICK_HEADS)
+SMOKE = Size(1, 1, [1_000], SMOKE_HEADS, burst=0.0, rows=4)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="less than a minute, no torch.compile")
+    parser.add_argument("--smoke", action="store_true", help="seconds: same code, tiny settings")
     parser.add_argument("--json", type=Path, help="write the numbers here too")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--case", help=argparse.SUPPRESS)  # one measurement in a process of its own
@@ -46,12 +77,13 @@ def main() -> None:
         torch.set_num_threads(case.pop("threads"))
         print(json.dumps(CASES[case.pop("case")](**case)))
         return
+    size = SMOKE if options.smoke else QUICK if options.quick else FULL
     began = time.perf_counter()
     results: Results = {"machine": machine(options.threads)}
-    results["training_step"] = training_step(options.quick)
-    results["head"] = head(options.quick)
-    results["memory_512_rows"] = memory(options.threads)
-    results["scaling"] = scaling(options.quick, options.threads)
+    results["training_step"] = training_step(size)
+    results["head"] = head(size)
+    results[f"memory_{size.rows}_rows"] = memory(size)
+    results["scaling"] = scaling(size)
     print(f"\n{time.perf_counter() - began:.0f} s in all")
     if options.json:
         options.json.write_text(json.dumps(results, indent=2) + "\n")
@@ -70,7 +102,7 @@ def machine(threads: int) -> Results:
 # a. a training step
 
 
-def training_step(quick: bool) -> Results:
+def training_step(size: Size) -> Results:
     """Batch of 100 × 25, FC-ResNet 200 × 3 with c = 0.95, M = 100, Matérn-3/2, Gaussian noise."""
     from rival import RivalLoss
 
@@ -86,9 +118,9 @@ def training_step(quick: bool) -> Results:
         "theirs": stepper(theirs, batch),
         "ours, no constraint": stepper(unbounded, batch),
     }
-    if not quick:
+    if size.compiled:
         steps["ours, compiled"] = stepper(copy.deepcopy(model), batch, compiled=True)
-    times = interleave(steps, rounds=5 if quick else 40)
+    times = interleave(steps, size.rounds, size.burst)
     share = times.share("ours", "ours, no constraint")
     print("\na. Training step: 100 × 25 → FC-ResNet 200 × 3 (c = 0.95, elu), M = 100, Matérn-3/2")
     for name in steps:
@@ -125,11 +157,11 @@ def stepper(
 # b. the head, from features to probabilities
 
 
-def head(quick: bool) -> Results:
+def head(size: Size) -> Results:
     """J = 640, M = 10, T = 10: FrozenGP and 32 samples, against GPyTorch with warm caches."""
     from rival import RivalHead
 
-    gp, h = class_gp()
+    gp, h = class_gp(size.rows)
     theirs, frozen = RivalHead(gp), FrozenGP(gp)
     sampled, quasi = Softmax(gp.T, "monte_carlo"), Softmax(gp.T)
 
@@ -146,7 +178,7 @@ def head(quick: bool) -> Results:
         "ours, quasi (default)": lambda: ours(h[:1], quasi),
         "GP alone": lambda: frozen(h[:1]),
     }
-    times = interleave(calls, rounds=5 if quick else 40)
+    times = interleave(calls, size.rounds, size.burst)
     print("\nb. Head for one row: J = 640, M = 10, T = 10, RBF, 32 samples")
     for name in calls:
         print_ratio(name, times, "theirs", None)
@@ -156,13 +188,15 @@ def head(quick: bool) -> Results:
         "ours, 32 samples": lambda: ours(h, sampled),
         "ours, quasi (default)": lambda: ours(h, quasi),
     }
-    batches = interleave(batch, rounds=3 if quick else 15)
+    batches = interleave(batch, size.batches, size.burst)
     rows = {name: 1e6 * batches.of(name) / len(h) for name in batch}
-    print("   512 rows at once: " + ", ".join(f"{n} {v:.1f} µs/row" for n, v in rows.items()))
+    print(
+        f"   {size.rows} rows at once: " + ", ".join(f"{n} {v:.1f} µs/row" for n, v in rows.items())
+    )
     return {**summary(times, "theirs"), "ratio_to_authors": authors, "microseconds_a_row": rows}
 
 
-def class_gp(T: int = 10, M: int = 10, J: int = 640, N: int = 512) -> tuple[InducingGP, Tensor]:
+def class_gp(N: int, T: int = 10, M: int = 10, J: int = 640) -> tuple[InducingGP, Tensor]:
     """A GP with values of its own for each class, and features to predict."""
     gp = InducingGP(normal(M, J).double(), T, 0.5 * J**0.5)
     gp.set_q(2 * normal(T, M, seed=1).double(), 0.3 * normal(T, M, M, seed=2).tril().double())
@@ -172,11 +206,12 @@ def class_gp(T: int = 10, M: int = 10, J: int = 640, N: int = 512) -> tuple[Indu
 # c. the memory of 512 rows
 
 
-def memory(threads: int) -> Results:
-    ours = measure("memory_ours", threads)
-    theirs = measure("memory_theirs", threads, GIGABYTES, call="forward")
-    authors = measure("memory_theirs", threads, GIGABYTES, call="independent")
-    print("\nc. 512 such rows: memory")
+def memory(size: Size) -> Results:
+    N = size.rows
+    ours = measure("memory_ours", size, N=N)
+    theirs = measure("memory_theirs", size, GIGABYTES, N=N, call="forward")
+    authors = measure("memory_theirs", size, GIGABYTES, N=N, call="independent")
+    print(f"\nc. {N} such rows: memory")
     print(f"   ours, 32 samples          {ours['monte_carlo']:6.0f} MB over the imports")
     print(f"   ours, quasi (default)     {ours['quasi']:6.0f} MB over the imports", end="")
     print(f", {ours['peak']:.0f} MB the whole process (target < 1,000)")
@@ -185,8 +220,8 @@ def memory(threads: int) -> Results:
     return {"ours": ours, "theirs": theirs, "theirs, authors' call": authors}
 
 
-def memory_ours() -> Results:
-    gp, h = class_gp()
+def memory_ours(N: int) -> Results:
+    gp, h = class_gp(N)
     frozen, before, used = FrozenGP(gp), fresh_peak(), {}
     for method in ("monte_carlo", "quasi"):  # the peak only grows
         with torch.inference_mode():
@@ -195,10 +230,10 @@ def memory_ours() -> Results:
     return {**used, "peak": peak()}
 
 
-def memory_theirs(call: str) -> Results:
+def memory_theirs(N: int, call: str) -> Results:
     from rival import RivalHead
 
-    gp, h = class_gp()
+    gp, h = class_gp(N)
     predict = getattr(RivalHead(gp), call)
     predict(h[:1])
     before = fresh_peak()
@@ -217,12 +252,9 @@ def outcome(theirs: Results) -> str:
 # d. scaling
 
 
-def scaling(quick: bool, threads: int) -> Results:
+def scaling(size: Size) -> Results:
     print("\nd. Scaling: time, and memory over imports and data")
-    epochs = [
-        {"N": N} | measure("epoch", threads, N=N)
-        for N in ([10_000] if quick else [1_000, 10_000, 100_000, 1_000_000])
-    ]
+    epochs = [{"N": N} | measure("epoch", size, N=N) for N in size.epochs]
     print("   an epoch of the model of a., batches of 1,000, through due.train")
     print(f"   {'N':>9} {'s an epoch':>11} {'µs a row':>9} {'data MB':>8} {'MB besides':>11}")
     for row in epochs:
@@ -234,8 +266,8 @@ def scaling(quick: bool, threads: int) -> Results:
     print(f"   {'M':>5} {'J':>5} {'T':>5} {'kernels':>8} {'ms a step':>10} {'MB':>6} ", end="")
     print(f"{'µs a row':>9} {'MB':>6}")
     rows = []
-    for settings in QUICK_HEADS if quick else HEADS:
-        rows.append(settings | measure("head_step", threads, **settings))
+    for settings in size.heads:
+        rows.append(settings | measure("head_step", size, burst=size.burst, **settings))
         row = rows[-1]
         print(
             f"   {row['M']:5d} {row['J']:5d} {row['T']:5d} "
@@ -244,20 +276,6 @@ def scaling(quick: bool, threads: int) -> Results:
             flush=True,
         )
     return {"epoch": epochs, "head": rows}
-
-
-def vary(name: str, values: list[int], **fixed: Any) -> list[dict[str, Any]]:
-    base = {"M": 100, "J": 640, "T": 10, "shared": False}
-    return [base | fixed | {name: value} for value in values]
-
-
-HEADS = [
-    *vary("M", [10, 30, 100, 300, 1000], T=1),
-    *vary("J", [64, 256, 1024, 2048]),
-    *vary("T", [1, 10, 100, 1000], shared=True),
-    *vary("T", [10, 100, 1000], M=10),
-]
-QUICK_HEADS = [*vary("M", [300], T=1), *vary("T", [1000], M=10, shared=True)]
 
 
 def epoch(N: int) -> Results:
@@ -274,7 +292,7 @@ def epoch(N: int) -> Results:
     return {"seconds": seconds, "data": 26 * 4 * N / 1e6, "megabytes": peak() - before}
 
 
-def head_step(M: int, J: int, T: int, shared: bool) -> Results:
+def head_step(M: int, J: int, T: int, shared: bool, burst: float) -> Results:
     small = DUE(nn.Identity(), InducingGP(normal(2, 2)), Gaussian(), n_data=10)
     stepper(small, (normal(2, 2), normal(2, 1)))()  # 80 MB of libraries wait for a first step
     h = normal(128, J).requires_grad_()
@@ -283,7 +301,7 @@ def head_step(M: int, J: int, T: int, shared: bool) -> Results:
     y = normal(128, 1) if T == 1 else torch.arange(128) % T
     before = fresh_peak()
     model = DUE(nn.Identity(), gp, likelihood, n_data=10_000)
-    times = interleave({"step": stepper(model, (h, y))}, rounds=5, warm=2)
+    times = interleave({"step": stepper(model, (h, y))}, rounds=5, burst=burst, warm=2)
     megabytes = peak() - before
     frozen, rows = FrozenGP(gp), normal(64, J, seed=2)
 
@@ -292,7 +310,7 @@ def head_step(M: int, J: int, T: int, shared: bool) -> Results:
             likelihood.predictive(*frozen(rows))
 
     before = fresh_peak()
-    predicted = interleave({"predict": predict}, rounds=3, warm=1)
+    predicted = interleave({"predict": predict}, rounds=3, burst=burst, warm=1)
     return {
         "seconds": times.of("step"),
         "megabytes": megabytes,
@@ -309,8 +327,12 @@ CASES: dict[str, Callable[..., Results]] = {
 }
 
 
-def measure(case: str, threads: int, gigabytes: float | None = None, **settings: Any) -> Results:
-    return in_process(__file__, {"case": case, "threads": threads, **settings}, gigabytes)
+def measure(case: str, size: Size, gigabytes: float | None = None, **settings: Any) -> Results:
+    """In a fresh process, but for SMOKE: there the imports would take most of the time."""
+    if size is SMOKE:
+        return CASES[case](**settings)
+    whole = {"case": case, "threads": torch.get_num_threads(), **settings}
+    return in_process(__file__, whole, gigabytes)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

@@ -10,7 +10,7 @@ Nothing is tuned on these sets. Each finished fit is a line of OUT/tabular.jsonl
 goes on where it was stopped, and says how many lines of DUE are of other sources than the present
 ones. The table is printed, and written to OUT/tabular.txt.
 
-    DUE_DATA=.data python benchmarks/tabular.py [--out results] [--quick] [--splits 5]
+    DUE_DATA=.data python benchmarks/tabular.py [--out results] [--quick | --smoke] [--splits 5]
 """
 
 import argparse
@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,6 +62,23 @@ LINEAR = {"classes": "logistic", "values": "ridge"}
 GP_ROWS = 2000
 
 
+class Size(NamedTuple):
+    """What is fitted, and how long; None leaves the epochs of DUE to its default."""
+
+    classes: tuple[str, ...] = tuple(CLASSES)
+    folds: int = 5
+    uci: tuple[str, ...] = tuple(uci.NAMES)
+    splits: int = 5
+    epochs: int | None = None
+    trees: int = 500
+    steps: int = 4000
+    gp_rows: int = GP_ROWS
+
+
+QUICK = Size(("iris", "wine"), folds=1, uci=("yacht",), splits=1)
+SMOKE = Size(("iris",), 1, ("yacht",), 1, epochs=1, trees=30, steps=4, gp_rows=20)
+
+
 class Prediction(NamedTuple):
     """Mean and standard deviation of a new observation, noise included."""
 
@@ -87,14 +105,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--quick", action="store_true", help="small sets, 1 fold, split and seed")
+    parser.add_argument(
+        "--smoke", action="store_true", help="seconds: same code, tiny settings; nothing is written"
+    )
     parser.add_argument("--splits", type=int, default=5, help="of the 20 standard ones of UCI")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    if options.smoke:
+        with TemporaryDirectory() as folder:
+            make(SMOKE, Path(folder) / "tabular.jsonl")
+        return
     options.out.mkdir(parents=True, exist_ok=True)
-    journal = options.out / ("tabular.quick.jsonl" if options.quick else "tabular.jsonl")
-    tasks = list(all_tasks(options.quick, options.splits))
-    lines = run(tasks, journal)
+    if options.quick:
+        make(QUICK, options.out / "tabular.quick.jsonl")
+    else:
+        make(Size(splits=options.splits), options.out / "tabular.jsonl")
+
+
+def make(size: Size, journal: Path) -> None:
+    """Fit what the journal has not; print the tables and write them beside it."""
+    lines = run(list(all_tasks(size)), journal)
     parts = [benchmarks(lines), unseen(lines), uci_table(lines), *stale(lines)]
     text = "\n\n".join(parts) + "\n"
     journal.with_suffix(".txt").write_text(text, encoding="utf-8")
@@ -128,53 +159,56 @@ def key(line: Line) -> tuple[Any, ...]:
     return tuple(line[name] for name in Task._fields[:4])
 
 
-def all_tasks(quick: bool, splits: int) -> Iterator[Task]:
-    folds = 1 if quick else 5
-    for name in ["iris", "wine"] if quick else CLASSES:
+def all_tasks(size: Size) -> Iterator[Task]:
+    for name in size.classes:
         X, y = CLASSES[name](return_X_y=True)
         for model in ("DUE", "logistic", "forest"):
-            for fold in range(folds):
-                yield Task("classes", name, model, fold, partial(classify, model, X, y, fold))
+            for fold in range(size.folds):
+                yield Task("classes", name, model, fold, partial(classify, model, X, y, fold, size))
     X, y = datasets.load_diabetes(return_X_y=True)
     for model in ("DUE", "ridge", "forest"):
-        for fold in range(folds):
-            yield Task("values", "diabetes", model, fold, partial(regress, model, X, y, fold))
+        for fold in range(size.folds):
+            yield Task("values", "diabetes", model, fold, partial(regress, model, X, y, fold, size))
     for model in ("DUE", "forest"):
-        for seed in range(folds):
-            yield Task("unseen", "digits", model, seed, partial(detect, model, seed))
+        for seed in range(size.folds):
+            yield Task("unseen", "digits", model, seed, partial(detect, model, seed, size))
     if "DUE_DATA" not in os.environ:
         print("DUE_DATA is not set: the UCI sets are left out")
         return
     for model in REGRESSORS:
-        for name in ["yacht"] if quick else uci.NAMES:
-            for number in range(1 if quick else splits):
-                yield Task("uci", name, model, number, partial(one_split, model, name, number))
+        for name in size.uci:
+            for number in range(size.splits):
+                yield Task(
+                    "uci", name, model, number, partial(one_split, model, name, number, size)
+                )
 
 
 # 1. scikit-learn's own sets
 
 
-def classify(model: str, X: Floats, y: NDArray[np.int64], fold: int) -> dict[str, float]:
+def classify(
+    model: str, X: Floats, y: NDArray[np.int64], fold: int, size: Size
+) -> dict[str, float]:
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     train_rows, test = list(folds.split(X, y))[fold]
-    estimator = classifier(model, seed=fold).fit(X[train_rows], y[train_rows])
+    estimator = classifier(model, fold, size).fit(X[train_rows], y[train_rows])
     probs = estimator.predict_proba(X[test])
     return {"rows": len(X), "accuracy": accuracy(probs, y[test]), "ece": ece(probs, y[test])}
 
 
-def classifier(model: str, seed: int) -> Any:
+def classifier(model: str, seed: int, size: Size) -> Any:
     if model == "DUE":
-        return DUEClassifier(random_state=seed)
+        return DUEClassifier(epochs=size.epochs, random_state=seed)
     if model == "forest":
-        return RandomForestClassifier(500, random_state=seed)
+        return RandomForestClassifier(size.trees, random_state=seed)
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=10_000))
 
 
-def regress(model: str, X: Floats, y: Floats, fold: int) -> dict[str, float]:
+def regress(model: str, X: Floats, y: Floats, fold: int, size: Size) -> dict[str, float]:
     train_rows, test = list(KFold(5, shuffle=True, random_state=0).split(X))[fold]
     estimator: Any = {
-        "DUE": DUERegressor(random_state=fold),
-        "forest": RandomForestRegressor(500, random_state=fold),
+        "DUE": DUERegressor(epochs=size.epochs, random_state=fold),
+        "forest": RandomForestRegressor(size.trees, random_state=fold),
         "ridge": make_pipeline(StandardScaler(), Ridge()),
     }[model].fit(X[train_rows], y[train_rows])
     return {"rows": len(X), "rmse": rmse(y[test], estimator.predict(X[test]))}
@@ -183,14 +217,14 @@ def regress(model: str, X: Floats, y: Floats, fold: int) -> dict[str, float]:
 # 2. classes never seen
 
 
-def detect(model: str, seed: int) -> dict[str, float]:
+def detect(model: str, seed: int, size: Size) -> dict[str, float]:
     """Train on three quarters of digits 0 to 4; tell the rest of them from 5 to 9."""
     X, y = datasets.load_digits(return_X_y=True)
     known = y < 5
     rows, test = train_test_split(
         np.flatnonzero(known), test_size=0.25, random_state=seed, stratify=y[known]
     )
-    estimator = classifier(model, seed).fit(X[rows], y[rows])
+    estimator = classifier(model, seed, size).fit(X[rows], y[rows])
     inside, outside = estimator.predict_proba(X[test]), estimator.predict_proba(X[~known])
     numbers = {
         "accuracy": accuracy(inside, y[test]),
@@ -206,9 +240,9 @@ def detect(model: str, seed: int) -> dict[str, float]:
 # 3. UCI
 
 
-def one_split(model: str, name: str, number: int) -> dict[str, float]:
+def one_split(model: str, name: str, number: int, size: Size) -> dict[str, float]:
     data = uci.load(name, number)
-    mean, std = REGRESSORS[model](data.X_train, data.y_train, data.X_test, number)
+    mean, std = REGRESSORS[model](data.X_train, data.y_train, data.X_test, number, size)
     half = norm.ppf(0.95) * std
     return {
         "rows": len(data.X_train) + len(data.X_test),
@@ -218,18 +252,19 @@ def one_split(model: str, name: str, number: int) -> dict[str, float]:
     }
 
 
-def due_regressor(X: Floats, y: Floats, X_test: Floats, seed: int) -> Prediction:
-    return Prediction(*DUERegressor(random_state=seed).fit(X, y).predict(X_test, return_std=True))
+def due_regressor(X: Floats, y: Floats, X_test: Floats, seed: int, size: Size) -> Prediction:
+    model = DUERegressor(epochs=size.epochs, random_state=seed).fit(X, y)
+    return Prediction(*model.predict(X_test, return_std=True))
 
 
-def forest(X: Floats, y: Floats, X_test: Floats, seed: int) -> Prediction:
+def forest(X: Floats, y: Floats, X_test: Floats, seed: int, size: Size) -> Prediction:
     """500 trees; variance = spread of the trees at x + noise, a constant.
 
     noise = max(0, mean squared out-of-bag error − mean out-of-bag spread): the variances add up
     to the error that the forest makes on rows its trees have not seen, unless the spread alone is
     larger.
     """
-    model = RandomForestRegressor(500, random_state=seed).fit(X, y)
+    model = RandomForestRegressor(size.trees, random_state=seed).fit(X, y)
     votes = np.stack([tree.predict(X) for tree in model.estimators_])
     for vote, rows in zip(votes, model.estimators_samples_, strict=True):
         vote[rows] = np.nan
@@ -239,9 +274,9 @@ def forest(X: Floats, y: Floats, X_test: Floats, seed: int) -> Prediction:
     return Prediction(votes.mean(0), np.sqrt(votes.var(0) + noise))
 
 
-def exact_gp(X: Floats, y: Floats, X_test: Floats, seed: int) -> Prediction:
+def exact_gp(X: Floats, y: Floats, X_test: Floats, seed: int, size: Size) -> Prediction:
     """Matérn-5/2 with a length scale for each column, white noise; at most 2,000 random rows."""
-    kept = np.random.default_rng(seed).permutation(len(X))[:GP_ROWS]
+    kept = np.random.default_rng(seed).permutation(len(X))[: size.gp_rows]
     scaler = StandardScaler().fit(X)
     kernel = ConstantKernel() * Matern(np.ones(X.shape[1]), (1e-2, 1e3), nu=2.5)
     model = GaussianProcessRegressor(
@@ -266,7 +301,7 @@ class PlainNetwork(nn.Module):
         return -self.noise.expected_log_prob(mean, torch.zeros_like(mean), y).mean()
 
 
-def plain_network(X: Floats, y: Floats, X_test: Floats, seed: int) -> Prediction:
+def plain_network(X: Floats, y: Floats, X_test: Floats, seed: int, size: Size) -> Prediction:
     """Adam 2e-3 (σ² 1e-2) in batches of 64, a fifth held out, patience 30, at most 4,000 steps.
 
     On a few hundred rows that is more steps than DUE takes; the held-out rows say when to stop.
@@ -285,7 +320,7 @@ def plain_network(X: Floats, y: Floats, X_test: Floats, seed: int) -> Prediction
         model,
         tuple(part[kept] for part in data),
         optimizer=torch.optim.Adam(groups, lr=2e-3, fused=True),
-        epochs=-(-4000 * 64 // len(kept)),
+        epochs=-(-size.steps * 64 // len(kept)),
         batch_size=64,
         validation=lambda: model(*held_out).item(),
         patience=30,
@@ -302,7 +337,7 @@ def tensor(values: Floats) -> Tensor:
     return torch.as_tensor(values, dtype=torch.float32)
 
 
-REGRESSORS: dict[str, Callable[[Floats, Floats, Floats, int], Prediction]] = {
+REGRESSORS: dict[str, Callable[[Floats, Floats, Floats, int, Size], Prediction]] = {
     "DUE": due_regressor,
     "plain network": plain_network,
     "forest": forest,

@@ -1,0 +1,97 @@
+"""Every benchmark runs to its end with --smoke, and has a line for each thing it measures."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from due.data.download import data_dir, find
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+HELPERS = {"rival", "timing"}
+HAS_YACHT = find("uci/yacht.npz") is not None
+LINES = {  # how they begin, one space between words
+    "effects": [
+        "ihdp CPU s ratio random uncertainty",
+        "ihdp-cov CPU s ratio random uncertainty",
+        "GPyTorch, stochastic ELBO ",
+        "DUECATE, at most 1 epochs ",
+    ],
+    "heads": [
+        "classes head, batch 1 total, batch 1",
+        "softmax 2 ",
+        "DUE 2 ",
+        "DUE, mean field 2 ",
+        "DUE, 10 inducing points 2 ",
+        "DUQ 2 ",
+        "SNGP 2 ",
+        "SV-DKL 2 ",
+        "DDU 2 ",
+    ],
+    "million_rows": ["DUEClassifier", "DUERegressor", "fit: peak ", "predict: peak "],
+    "probabilities": [
+        "T variance quasi monte_carlo mean_field",
+        "2 0.01 ",
+        "3 mixed ",
+        "T quasi monte_carlo mean_field",
+    ],
+    "speed": [
+        "a. Training step",
+        "ours, no constraint ",
+        "b. Head for one row",
+        "theirs, authors' call ",
+        "ours, quasi (default) ",
+        "c. 4 such rows: memory",
+        "d. Scaling",
+        "1,000 ",
+        "8 16 1 own ",
+        "4 16 3 shared ",
+    ],
+    "tabular": [
+        "rows DUE linear forest allowed",
+        "iris 150 ",
+        "diabetes 442 ",
+        "accuracy ECE entropy ood_score",
+        "DUE ",
+        "forest ",
+        *(["RMSE DUE plain network forest exact GP", "yacht "] if HAS_YACHT else ["UCI: left out"]),
+    ],
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="peaks of memory are read from /proc")
+@pytest.mark.parametrize("name", LINES)
+def test_benchmark_has_a_line_for_each_thing_it_measures(name, tmp_path, monkeypatch):
+    if name == "effects" and find("ihdp/ihdp.RData") is None:
+        pytest.skip("needs ihdp/ihdp.RData under DUE_DATA")
+    if name == "tabular" and not HAS_YACHT:
+        monkeypatch.delenv("DUE_DATA", raising=False)
+    elif (folder := data_dir()) is not None:  # the child works in another directory
+        monkeypatch.setenv("DUE_DATA", str(folder.resolve()))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), "--smoke"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    text = "\n".join(["", *(" ".join(line.split()) for line in done.stdout.splitlines())])
+    assert [start for start in LINES[name] if f"\n{start}" not in text] == [], text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_benchmark_is_untested():
+    assert {file.stem for file in BENCHMARKS.glob("*.py")} == LINES.keys() | HELPERS
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs limits on memory")
+def test_a_fresh_process_gives_its_last_line_or_its_error(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    from timing import in_process  # --smoke measures all in one process
+
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import json, sys\ncase = json.loads(sys.argv[2])\nprint('{\"x\":', case['x'], '}')"
+    )
+    assert in_process(str(script), {"x": 3}) == {"x": 3}
+    assert in_process(str(script), {}, gigabytes=8) == {"error": "KeyError: 'x'"}

@@ -44,7 +44,16 @@ class DUE(nn.Module):
         weights: Float[Tensor, " N"] | None = None,
     ) -> Float[Tensor, ""]:
         """−ELBO/N = KL(q(U) ‖ p(U)) / N − mean_i w_i E_q[log p(y_i | f_i)]."""
-        mean, var, kl = self.gp.with_kl(self.f(x))
+        return self.loss(self.f(x), y, weights)
+
+    def loss(
+        self,
+        h: Float[Tensor, "N J"],
+        y: Shaped[Tensor, "N ..."],
+        weights: Float[Tensor, " N"] | None = None,
+    ) -> Float[Tensor, ""]:
+        """−ELBO/N of rows whose features are at hand."""
+        mean, var, kl = self.gp.with_kl(h)
         log_prob = self.likelihood.expected_log_prob(mean, var, y)
         fit = log_prob.mean() if weights is None else (weights * log_prob).mean()
         return kl / self.n_data - fit

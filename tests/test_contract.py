@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from numpy.testing import assert_array_equal
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import RandomForestRegressor
@@ -160,7 +161,9 @@ def check_saving(model, X, ask, path):
         return
     model.save(path)
     extractor = getattr(getattr(model, "estimator", model), "extractor", None)
+    before = torch.get_rng_state()
     loaded = type(model).load(path, extractor=extractor)
+    assert torch.equal(torch.get_rng_state(), before)
     assert_same(ask(loaded, X), ask(model, X))
     assert list(loaded.feature_names_in_) == COLUMNS
 

@@ -10,6 +10,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from due.baselines.losses import weighted_mean
+
 ROWS = 1024  # at once, in the pass over the data
 SMALLEST_PIVOT = 1e-11  # of the mean variance: below it a Cholesky factor has no digits left
 
@@ -40,7 +42,7 @@ class DDU(nn.Module):
     ) -> Float[Tensor, ""]:
         """−mean_i w_i log p(y_i | x_i)."""
         loss = cross_entropy(self.output(self.f(x)), y, reduction="none")
-        return loss.mean() if weights is None else (weights * loss).mean()
+        return weighted_mean(loss, weights)
 
     @torch.no_grad()
     def set_density(

@@ -5,7 +5,6 @@ from typing import Any
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from due.baselines.duq_model import DUQ
 from due.baselines.head_estimator import HeadEstimator
@@ -150,6 +149,7 @@ class DUQClassifier(TorchClassifier, HeadEstimator):
             check_whole("centroid_size", self.centroid_size)
         check_positive("sigma", self.sigma)
         check_fraction("gamma", self.gamma)
+        check_positive("gamma", self.gamma)  # at 0 a batch without a class would leave no centroid
         check_not_negative("penalty", self.penalty)
 
     def _head(self, f: nn.Module, J: int) -> DUQ:
@@ -162,8 +162,7 @@ class DUQClassifier(TorchClassifier, HeadEstimator):
         return self._in_batches(len(data[0]), lr=2e-3)
 
     def _losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """−log of the normalised kernel; binary cross-entropy knows no single row's loss."""
-        return cross_entropy(-self.model_.distance(x), y, reduction="none")
+        return self.model_.losses(x, y)
 
     def _complete(self, known: Data, held_out: Data, seed: int) -> None:
         """Training is all."""

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from due.baselines.losses import weighted_mean
 from due.lipschitz import gradient_penalty
 
 INITIAL_COUNT = 13.0  # rows of a class in a batch of 128 with ten of them, as the authors start
@@ -75,14 +76,17 @@ class DUQ(nn.Module):
         z = self.embed(x)  # (N, T, E)
         d = self._distance(z)
         target = one_hot(y, len(self.N)).to(d.dtype)
-        away = d.clamp_min(SMALLEST_DISTANCE).neg().expm1().neg().log()  # log(1 − K)
-        bce = (target * d - (1 - target) * away).mean(-1)
-        loss = bce.mean() if weights is None else (weights * bce).mean()
+        loss = weighted_mean(_cross_entropy(d, target), weights)
         if penalise:
             loss = loss + self.penalty * gradient_penalty(torch.exp(-d), x)
         if self.training:
             self._move(z, target if weights is None else weights[:, None] * target)
         return loss
+
+    def losses(self, x: Shaped[Tensor, "N ..."], y: Int[Tensor, " N"]) -> Float[Tensor, " N"]:
+        """mean_c BCE(K_c(x_i), [y_i = c]) of each row."""
+        d = self.distance(x)
+        return _cross_entropy(d, one_hot(y, len(self.N)).to(d.dtype))
 
     def embed(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N T E"]:
         """W_c z."""
@@ -111,3 +115,8 @@ class DUQ(nn.Module):
         self.N = self.gamma * self.N + (1 - self.gamma) * target.sum(0)
         sums = torch.einsum("nte,nt->te", z, target)
         self.m = self.gamma * self.m + (1 - self.gamma) * sums
+
+
+def _cross_entropy(d: Tensor, target: Tensor) -> Tensor:
+    away = d.clamp_min(SMALLEST_DISTANCE).neg().expm1().neg().log()  # log(1 − K)
+    return (target * d - (1 - target) * away).mean(-1)

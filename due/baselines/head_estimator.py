@@ -4,7 +4,7 @@ from abc import abstractmethod
 from typing import Any
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Shaped
 from torch import Tensor, nn
 
 from due import archive
@@ -53,8 +53,3 @@ def n_features(f: nn.Module, x: Shaped[Tensor, "N ..."]) -> int:
     h = f(x)
     check_features(h, len(x))
     return h.shape[1]
-
-
-def weighted_mean(losses: Float[Tensor, " N"], weights: Float[Tensor, " N"] | None) -> Tensor:
-    """mean_i w_i l_i."""
-    return losses.mean() if weights is None else (weights * losses).mean()

@@ -160,5 +160,5 @@ def _mean_and_std(model: Any, X: ArrayLike) -> tuple[Floats, Floats]:
 
 def _mean_and_latent(model: Any, X: ArrayLike) -> tuple[Floats, Floats]:
     mean = model.predict(X)
-    known = hasattr(model, "_latent_variance")  # `uncertainty` may be noise
+    known = hasattr(model, "_latent_variance")  # of its function; its `uncertainty` may be noise
     return mean, model._latent_variance(X) if known else np.zeros_like(mean)

@@ -8,7 +8,8 @@ from jaxtyping import Float, Shaped
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from due.baselines.head_estimator import HeadEstimator, weighted_mean
+from due.baselines.head_estimator import HeadEstimator
+from due.baselines.losses import weighted_mean
 from due.estimators.rows import Floats
 from due.estimators.torch_estimator import Extractor
 from due.estimators.torch_regressor import TorchRegressor
@@ -166,7 +167,3 @@ class NetworkRegressor(TorchRegressor, HeadEstimator):
 
     def _predictive(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.frozen_.predict(x)
-
-    def _latent_variance(self, X: ArrayLike) -> Floats:
-        """0: one network has one function."""
-        return np.zeros_like(self.predict(X))

@@ -99,9 +99,10 @@ class SNGPClassifier(EntropyClassifier, SNGPEstimator):
     ridge
         Prior precision of β.
     curvature
-        a_i, with p = softmax(f): "largest" is max_c p_c (1 − max_c p_c), one covariance for all
-        classes; "per_class" is p_c (1 − p_c), the paper's formula, with a covariance a class;
-        "one" is 1, as its code has it.
+        a_i, with p = softmax(f): "one" is 1, as the authors' code has it; "per_class" is
+        p_c (1 − p_c), the paper's formula, with a covariance a class; "largest" is
+        max_c p_c (1 − max_c p_c), one covariance for all classes. The last two leave the variance
+        near the prior's where the fit is sure.
     layer_norm
         Put h through a LayerNorm first, as the authors do. Rows in one direction then look alike
         however far they are.
@@ -158,7 +159,7 @@ class SNGPClassifier(EntropyClassifier, SNGPEstimator):
         c: float | None = 0.95,
         n_random_features: int = 1024,
         ridge: float = 1.0,
-        curvature: str = "largest",
+        curvature: str = "one",
         layer_norm: bool = False,
         epochs: int | None = None,
         batch_size: int | None = None,

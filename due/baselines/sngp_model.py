@@ -15,6 +15,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from due.baselines.losses import weighted_mean
 from due.gp import Gaussian, Normal
 from due.gp.softmax import mean_field
 
@@ -33,13 +34,13 @@ class SNGPSoftmax(nn.Module):
     n_data
         Number of rows N of the training set.
     curvature
-        a of the Laplace approximation, with p = softmax(f): "largest" is max_c p_c (1 − max_c p_c),
-        one covariance for all classes, so that no class's rank changes; "per_class" is
-        p_c (1 − p_c), the paper's formula, at T times the cost; "one" is 1, as its code has it.
+        a of the Laplace approximation, with p = softmax(f): "one" is 1, as the authors' code has
+        it; "per_class" is p_c (1 − p_c), the paper's formula, at T times the cost; "largest" is
+        max_c p_c (1 − max_c p_c), one covariance for all classes.
     """
 
     def __init__(
-        self, f: nn.Module, gp: "RandomFeatureGP", n_data: int, curvature: str = "largest"
+        self, f: nn.Module, gp: "RandomFeatureGP", n_data: int, curvature: str = "one"
     ) -> None:
         super().__init__()
         if curvature not in CURVATURES:
@@ -57,7 +58,7 @@ class SNGPSoftmax(nn.Module):
     ) -> Float[Tensor, ""]:
         """−log p(β | data)/N = ridge ‖β‖² / 2N − mean_i w_i log softmax(f(x_i))_{y_i}."""
         loss = cross_entropy(self.gp.mean(self.f(x)), y, reduction="none")
-        return _average(loss, weights) + self.gp.penalty() / self.n_data
+        return weighted_mean(loss, weights) + self.gp.penalty() / self.n_data
 
     @torch.no_grad()
     def set_covariance(
@@ -116,7 +117,7 @@ class SNGPGaussian(nn.Module):
         """−log p(β | data)/N = ridge ‖β‖² / 2N + mean_i w_i Σ_t ½ ((y − f)² / σ² + log 2πσ²)."""
         mean = self.gp.mean(self.f(x))
         loss = -self.likelihood.expected_log_prob(mean, torch.zeros_like(mean), y)
-        return _average(loss, weights) + self.gp.penalty() / self.n_data
+        return weighted_mean(loss, weights) + self.gp.penalty() / self.n_data
 
     @torch.no_grad()
     def set_covariance(
@@ -281,10 +282,6 @@ def _laplace(
             P_k.addmm_((a_k[:, None] * phi).mT, phi)
     gp.set_precision(P)
     model.train(training)
-
-
-def _average(loss: Tensor, weights: Tensor | None) -> Tensor:
-    return loss.mean() if weights is None else (weights * loss).mean()
 
 
 def _per_class(mean: Tensor) -> Tensor:

@@ -7,7 +7,8 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from due.baselines.head_estimator import HeadEstimator, weighted_mean
+from due.baselines.head_estimator import HeadEstimator
+from due.baselines.losses import weighted_mean
 from due.estimators.torch_classifier import EntropyClassifier
 from due.estimators.torch_estimator import Extractor
 from due.estimators.training import Data, Objective

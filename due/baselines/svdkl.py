@@ -46,6 +46,11 @@ class SVDKLEstimator(HeadEstimator):
     def _complete(self, known: Data, held_out: Data, seed: int) -> None:
         """The bounds were set as training ended."""
 
+    def _predictor(self) -> nn.Module:
+        frozen = super()._predictor()
+        frozen.gp.freeze()  # type: ignore[operator, union-attr]
+        return frozen
+
 
 class SVDKLClassifier(EntropyClassifier, SVDKLEstimator):
     """SV-DKL (Wilson et al., 2016) with the arguments and the training of `DUEClassifier`.

@@ -16,7 +16,9 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 from torch.quasirandom import SobolEngine
 
+from due.baselines.losses import weighted_mean
 from due.gp import Gaussian, Normal
+from due.gp.softmax import expectation
 
 LARGEST = 2**22  # numbers of an integral or an interpolation held at once
 POINTS = 4  # of the grid that a value is interpolated from
@@ -49,7 +51,7 @@ class SVDKLSoftmax(nn.Module):
         super().__init__()
         self.f, self.gp, self.n_data, self.samples = f, gp, n_data, samples
         self.mixing = nn.Parameter(torch.randn(T, gp.J) / gp.J)  # A
-        self.register_buffer("epsilon", _points(gp.J))
+        self.register_buffer("epsilon", _points(T))
 
     def forward(
         self,
@@ -60,8 +62,7 @@ class SVDKLSoftmax(nn.Module):
         """−ELBO/N = KL / N − mean_i w_i E_q[log softmax(A g_i)_{y_i}]; no chance in eval mode."""
         mean, var = self.gp(self.f(x))
         log_prob = self._log_prob(mean, var).gather(-1, y[:, None])[:, 0]
-        fit = log_prob.mean() if weights is None else (weights * log_prob).mean()
-        return self.gp.kl() / self.n_data - fit
+        return self.gp.kl() / self.n_data - weighted_mean(log_prob, weights)
 
     def latent(self, x: Shaped[Tensor, "N ..."]) -> Normal:
         """Mean and variance of the logits A g; they are correlated, which `predict` knows."""
@@ -70,7 +71,7 @@ class SVDKLSoftmax(nn.Module):
         return Normal(mean @ A.mT, var @ A.square().mT)
 
     def predict(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N T"]:
-        """Class probabilities E_q[softmax(A g)], over samples that are the same for all rows."""
+        """Class probabilities E_q[softmax(A g)]: quadrature for two classes, else fixed points."""
         return self._expectation(_softmax, *self.gp(self.f(x)))
 
     def set_bounds(self, x: Shaped[Tensor, "N ..."]) -> None:
@@ -86,13 +87,21 @@ class SVDKLSoftmax(nn.Module):
         return torch.log_softmax(logits, -1).mean(0)
 
     def _expectation(self, g: Any, mean: Tensor, var: Tensor) -> Tensor:
-        A, epsilon = self.mixing.to(mean), self.epsilon.to(mean)  # (T, J), (S, J)
-        rows = max(1, LARGEST // (len(A) * max(epsilon.shape)))
+        """E[g(A g_i)] of logits N(A mean, A diag(var) Aᵀ), (N, T)."""
+        A = self.mixing.to(mean)
+        logits, cov = mean @ A.mT, (A * var[:, None]) @ A.mT  # (N, T), (N, T, T)
+        if len(A) == 2:  # as if independent, but with the variance that their difference has
+            gap = cov[:, 0, 0] + cov[:, 1, 1] - 2 * cov[:, 0, 1]
+            halves = (gap / 2).clamp_min(0)[:, None].expand(-1, 2)
+            return expectation(g, logits, halves, self.epsilon)
+        L = _root(cov.double()).float()  # float32 will do: the sums of the integral do not cancel
+        points = self.epsilon.float().mT  # (T, S)
+        rows = max(1, LARGEST // points.numel())
         parts = []
-        for m, v in zip(mean.split(rows), var.split(rows), strict=True):
-            spread = (A * v.sqrt()[:, None]) @ epsilon.mT  # (n, T, S)
-            parts.append(g((m @ A.mT)[..., None] + spread).mean(-1))
-        return torch.cat(parts)
+        for m, root in zip(logits.float().mT.split(rows, 1), L.split(rows), strict=True):
+            spread = (root @ points).transpose(0, 1)  # (T, n, S): g takes classes first
+            parts.append(g(m[..., None] + spread).mean(-1).mT)
+        return torch.cat(parts).to(mean.dtype)
 
 
 class SVDKLGaussian(nn.Module):
@@ -125,8 +134,7 @@ class SVDKLGaussian(nn.Module):
     ) -> Float[Tensor, ""]:
         """−ELBO/N = KL / N − mean_i w_i E_q[log N(y_i | A g_i + b, σ²)]."""
         log_prob = self.likelihood.expected_log_prob(*self.latent(x), y)
-        fit = log_prob.mean() if weights is None else (weights * log_prob).mean()
-        return self.gp.kl() / self.n_data - fit
+        return self.gp.kl() / self.n_data - weighted_mean(log_prob, weights)
 
     def latent(self, x: Shaped[Tensor, "N ..."]) -> Normal:
         """N(A mean + b, Σ_j A_tj² var_j), without noise."""
@@ -163,6 +171,7 @@ class GridGP(nn.Module):
         super().__init__()
         gpytorch = _engine()
         self.J, self.M = J, M
+        self.frozen: tuple[Tensor, Tensor] | None = None
         self.scale = gpytorch.utils.grid.ScaleToBounds(-bound, bound)
         self.prior = _Prior(gpytorch)
         self.strategy = gpytorch.variational.GridInterpolationVariationalStrategy(
@@ -184,19 +193,40 @@ class GridGP(nn.Module):
     def forward(self, h: Float[Tensor, "N J"]) -> tuple[Float[Tensor, "N J"], Float[Tensor, "N J"]]:
         """Mean wᵀ m_j and variance wᵀ S_j w of each g_j(h_n)."""
         rows = max(1, LARGEST // (self.J * self.M))
-        parts = [self._interpolate(part) for part in self.scale(h.double()).split(rows)]
-        mean, var = (torch.cat(part) for part in zip(*parts, strict=True))
+        parts = [self._moments(part) for part in self.scale(h.double()).split(rows)]
+        mean, var = (torch.cat(part, 1).mT for part in zip(*parts, strict=True))
         out = torch.promote_types(h.dtype, torch.float32)
         return mean.to(out), var.clamp_min(1e-12).to(out)
 
-    def _interpolate(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """The moments of scaled features: W, (J, n, M), has 4 entries a row, w."""
-        index, w = self.strategy._compute_grid(h.mT[..., None])  # (J, n, 4)
+    def _moments(self, h: Tensor) -> tuple[Tensor, Tensor]:
+        index, w = self.strategy._compute_grid(h.mT[..., None])  # (J, N, 4)
+        return self._dense(index, w) if self.frozen is None else self._sparse(index, w)
+
+    def _dense(self, index: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        """W m and ‖W L_S‖² for W, (J, N, M), with w in it: gradients are products too."""
         W = w.new_zeros(*w.shape[:2], self.M).scatter_add(-1, index, w)
         q = self.strategy._variational_distribution
         mean = (W @ q.variational_mean[..., None])[..., 0]
-        var = (W @ q.chol_variational_covar.tril()).square().sum(-1)
-        return mean.mT, var.mT
+        return mean, (W @ q.chol_variational_covar.tril()).square().sum(-1)
+
+    def _sparse(self, index: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        """The same by the four neighbours alone."""
+        assert self.frozen is not None
+        m, blocks = self.frozen
+        j = torch.arange(self.J, device=w.device)[:, None]  # (J, 1)
+        near = blocks[j, index[..., 0]]  # (J, N, 4, 4)
+        return (w * m[j[..., None], index]).sum(-1), ((near @ w[..., None])[..., 0] * w).sum(-1)
+
+    @torch.no_grad()
+    def freeze(self) -> None:
+        """Take q(U) as final: m, and S[j, s : s + 4, s : s + 4] for each start s."""
+        q = self.strategy._variational_distribution
+        L = q.chol_variational_covar.tril()
+        blocks = (L @ L.mT).unfold(1, POINTS, 1).unfold(2, POINTS, 1)  # (J, M − 3, M − 3, 4, 4)
+        self.frozen = (
+            q.variational_mean,
+            blocks.diagonal(dim1=1, dim2=2).movedim(-1, 1).contiguous(),
+        )
 
     def kl(self) -> Float[Tensor, ""]:
         """Σ_j KL(q(u_j) ‖ p(u_j)): all j share one prior, which is factorised once."""
@@ -243,19 +273,25 @@ def _set_bounds(model: nn.Module, f: nn.Module, gp: GridGP, x: Tensor, rows: int
     model.train(training)
 
 
-def _points(J: int, S: int = 256) -> Tensor:
-    """Standard normals (S, J), quasi-random and closed under ε → −ε, always the same."""
-    u = SobolEngine(J, scramble=True, seed=0).draw(S // 2, dtype=torch.float64)
+def _points(T: int, S: int = 1024) -> Tensor:
+    """Standard normals (S, T), quasi-random and closed under ε → −ε, always the same."""
+    u = SobolEngine(T, scramble=True, seed=0).draw(S // 2, dtype=torch.float64)
     half = torch.special.ndtri(u.clamp(1e-9, 1 - 1e-9))
     return torch.cat([half, -half])
 
 
+def _root(cov: Tensor) -> Tensor:
+    """L, cov ≈ L Lᵀ, also where cov is singular."""
+    jitter = 1e-8 * cov.diagonal(dim1=-2, dim2=-1).mean(-1)
+    return torch.linalg.cholesky(cov + jitter[:, None, None] * torch.eye(cov.shape[-1]).to(cov))
+
+
 def _softmax(logits: Tensor) -> Tensor:
-    return torch.softmax(logits, 1)
+    return torch.softmax(logits, 0)
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    return torch.log_softmax(logits, 1)
+    return torch.log_softmax(logits, 0)
 
 
 def _engine() -> Any:

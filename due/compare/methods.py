@@ -1,4 +1,4 @@
-"""Methods to compare: estimators as they come, all on the same network and the same loop."""
+"""Methods to compare: estimators as they come; those with a network share it but for GPDNN."""
 
 import re
 from collections.abc import Callable
@@ -73,11 +73,16 @@ CLASSIFIERS = {
         lambda seed, given: MCDropout(SoftmaxClassifier(**{**DROPOUT, **given}), random_state=seed),
     ),
     "duq": Method("DUQ", lambda seed, given: DUQClassifier(**given, random_state=seed)),
-    "sngp": Method("SNGP", lambda seed, given: SNGPClassifier(**given, random_state=seed)),
-    "svdkl": Method("SV-DKL", lambda seed, given: SVDKLClassifier(**given, random_state=seed)),
+    "sngp": Method(
+        "SNGP", lambda seed, given: SNGPClassifier(**given, random_state=seed), version=2
+    ),
+    "svdkl": Method(
+        "SV-DKL", lambda seed, given: SVDKLClassifier(**given, random_state=seed), version=2
+    ),
     "svdkl-free": Method(
         "SV-DKL, no bound",
         lambda seed, given: SVDKLClassifier(**given, c=None, random_state=seed),
+        version=2,
     ),
     "gpdnn": Method("GPDNN", lambda seed, given: GPDNN(**given, random_state=seed)),
     "ddu": Method("DDU", lambda seed, given: DDUClassifier(**given, random_state=seed)),

@@ -15,6 +15,10 @@ Json = dict[str, Any]
 CLASS_COLUMNS = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE"}
 VALUE_COLUMNS = {"rmse": "RMSE", "nll": "NLL", "coverage": "95 % cover"}
 FAR_COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
+HELD_OUT = (
+    "Networks choose the epoch by a fifth of the rows, "
+    "from which DUE then learns its noise and q(U)."
+)
 TIME_COLUMNS = {"fit_time": "fit ×", "predict_time": "predict ×"}
 
 
@@ -31,6 +35,7 @@ def summarise(methods: Mapping[str, Method], journal: Journal, seeds: int) -> Js
             rows[name] = {
                 "title": methods[name].title,
                 **journal.settings[name],
+                "versions": journal.versions(name, lines),
                 "seeds": list(lines),
                 **_spreads(list(lines.values())),
                 **_times(lines, reference),
@@ -77,6 +82,7 @@ def notes(report: Json) -> list[str]:
     return [
         f"AUROC, AUPR, FPR95: uncertainty of far rows against test rows; far are {report['far']}.",
         f"fit ×, predict ×: CPU time as a multiple of {reference}'s; prediction is uncertainty(X).",
+        *([] if DATA[report["data"]].classes else [HELD_OUT]),
         *(
             f"{row['title']} by ood_score: AUROC {_cell('auroc', row['ood_auroc'])}."
             for row in report["methods"].values()

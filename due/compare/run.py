@@ -19,7 +19,7 @@ from due.compare.measure import measure
 from due.compare.methods import CLASSIFIERS, ENGINES, REGRESSORS, SMOKE, Method
 from due.compare.report import draw, notes, summarise, table
 from due.compare.tasks import DATA, Task
-from due.paper.artefact import make_directory, versions, write_figure, write_text
+from due.paper.artefact import make_directory, write_figure, write_text
 
 Json = dict[str, Any]
 SMOKE_ROWS = 100
@@ -70,7 +70,6 @@ def compare(
         "far": DATA[data].far,
         "times_relative_to": next(iter(chosen)),
         "command": command,
-        "versions": versions(),
         "methods": rows,
         "failures": failures,
     }

@@ -291,8 +291,10 @@ class TorchEstimator(SavedEstimator):
         self.scale_ = Scale.from_lists(saved["scale"])
         self.history_ = saved["history"]
         self._relearn(saved)
-        f = seeded(self._network, 0)
-        self.model_ = self._rebuild(f, found.config["model"], found.tensors).to(self.device)
+        model = seeded(
+            lambda: self._rebuild(self._network(), found.config["model"], found.tensors), 0
+        )
+        self.model_ = model.to(self.device)
         self.frozen_ = self._predictor()
 
     # prediction

@@ -27,13 +27,6 @@ class TorchRegressor(RegressorMixin, MultiOutputMixin, TorchEstimator):
         """Mean and variance of a new observation at scaled rows, (N, T), in standard units."""
 
     @abstractmethod
-    def _latent_variance(self, X: ArrayLike) -> Floats:
-        """Variance of the latent function, without noise, of the shape of `predict(X)`.
-
-        It is what a mixture of such models adds to the variance of their means.
-        """
-
-    @abstractmethod
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Mean of y, with the standard deviation of a new observation."""
 

@@ -56,7 +56,7 @@ COLOURS = ("tab:blue", "tab:purple", "tab:green", "tab:orange", "tab:red")
 
 @dataclass(frozen=True)
 class Settings:
-    """The same for every way; rates and steps are those of `DUEClassifier`."""
+    """The same for every way; the rates are those of `DUEClassifier`, but constant."""
 
     J: int = 128
     depth: int = 4
@@ -98,14 +98,13 @@ class Penalised(nn.Module):
         self.model, self.penalty = model, penalty
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of a batch; the features are computed twice, once to be differentiated."""
+        """The loss of a batch."""
         x = x.detach().requires_grad_()
         h = self.model.f(x)
         v = torch.randn(h.shape[1])
         target = (x.shape[1] / h.shape[1]) ** 0.5
         bend = gradient_penalty(h @ (v / v.norm()), x, target)
-        loss: Tensor = self.model(x.detach(), y)
-        return loss + self.penalty * bend
+        return self.model.loss(h, y) + self.penalty * bend
 
 
 def run(settings: Settings, seed: int) -> Result:

@@ -226,7 +226,7 @@ def bounded(settings: Settings, rows: Rows, seed: int) -> nn.Module:
 
 
 def optimise(model: nn.Module, settings: Settings, rows: Rows, seed: int) -> None:
-    """So many steps of Adam on batches of the stream of rows."""
+    """So many steps of Adam on batches of the stream of rows, shuffled."""
     order = stream(len(rows.x), settings.steps * settings.batch_size, seed)
     train(
         model,
@@ -241,7 +241,7 @@ def optimise(model: nn.Module, settings: Settings, rows: Rows, seed: int) -> Non
 
 
 def stream(n: int, length: int, seed: int) -> Tensor:
-    """Row numbers, permutation after permutation: none comes twice before all have come once."""
+    """Row numbers, permutation after permutation, so that no row comes twice more than another."""
     generator = torch.Generator().manual_seed(seed)
     rounds = -(-length // n)
     return torch.cat([torch.randperm(n, generator=generator) for _ in range(rounds)])[:length]

@@ -211,10 +211,13 @@ def test_dropout_of_a_regressor_adds_the_variance_over_passes(wave):
     model = MCDropout(base, 6, random_state=0).fit(X, y)
     means = passes(model, lambda one: one.predict(X))
     assert_allclose(model.predict(X), np.mean(means, axis=0))
-    assert (model.uncertainty(X) > 0).all()
+    latent = np.mean(passes(model, lambda one: one.uncertainty(X)), axis=0)
+    assert_allclose(model.uncertainty(X), np.var(means, axis=0) + latent)
     mean, std = model.predict(X, return_std=True)
+    noisy = np.mean(passes(model, lambda one: one.predict(X, return_std=True)[1] ** 2), axis=0)
     assert_allclose(mean, model.predict(X), rtol=1e-6)
-    assert (std**2 > np.var(means, axis=0)).all()
+    assert_allclose(std**2, np.var(means, axis=0) + noisy)
+    assert np.var(means, axis=0).max() > 1e-3 * latent.max()  # not lost in what is added
 
 
 def test_no_dropout_is_refused_with_a_remedy(moons, study):

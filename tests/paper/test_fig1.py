@@ -52,7 +52,7 @@ def test_the_same_seed_gives_the_same_curves(figure):
     assert module.run(SMOKE, seed=0).picture == result.picture
 
 
-def test_the_stream_shows_every_row_once_before_any_twice():
+def test_the_stream_has_every_row_as_often_as_any_other_or_once_more():
     order = cosines.stream(10, 25, seed=0).tolist()
     assert len(order) == 25
     assert sorted(order[:10]) == sorted(order[10:20]) == list(range(10))

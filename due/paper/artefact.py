@@ -72,13 +72,17 @@ class Result(NamedTuple):
 
 @dataclass(frozen=True)
 class Artefact:
-    """A mean over seeds. `presets` maps a name to settings, a frozen dataclass."""
+    """A mean over seeds. `presets` maps a name to settings, a frozen dataclass.
+
+    `text`, of settings and mean, is printed and written as txt; None prints one number a line.
+    """
 
     title: str
     presets: dict[str, Any]
     run: Callable[[Any, int], Result]
     draw: Callable[[Any, Sequence[Result]], Figure]
     seeds: int = 5  # the preset "smoke" takes one
+    text: Callable[[Any, Json], str] | None = None
     takes: Collection[str] = ("seeds", "threads")
 
     def reproduce(self, name: str, options: Options) -> Report:
@@ -93,8 +97,13 @@ class Artefact:
             command=options.command,
             say=options.say,
         )
-        means = (f"{label:<56} {value:.4g}" for label, value in _leaves(outcome.mean))
-        return Report("\n".join(means), (outcome.json, outcome.png))
+        if self.text is None:
+            means = (f"{label:<56} {value:.4g}" for label, value in _leaves(outcome.mean))
+            return Report("\n".join(means), (outcome.json, outcome.png))
+        text = self.text(self.presets[options.preset], outcome.mean)
+        file = options.out / f"{name}.txt"
+        write_text(file, text + "\n")
+        return Report(text, (outcome.json, outcome.png, file))
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,6 @@ from due.paper import far_rows
 from due.paper.artefact import Artefact, Json, Result
 from due.paper.deep_kernels import COLOURS, NETWORKS, Settings, adam, at_hand, extractor, standard
 from due.paper.layout import Table
-from due.paper.tabled import Tabled
 
 Floats = NDArray[np.float64]
 GPS = {"exact": "-", "sparse": "--"}
@@ -265,7 +264,6 @@ def _curves(ax: Axes, key: str, curves: Json) -> None:
                 ax.plot(curve["step"], curve["median_distance"], **{**style, "lw": 0.6})
 
 
-ARTEFACT = Tabled(
-    Artefact("Why deep kernels collapse: terms of the likelihood, far rows", PRESETS, run, draw, 3),
-    text,
+ARTEFACT = Artefact(
+    "Why deep kernels collapse: terms of the likelihood, far rows", PRESETS, run, draw, 3, text
 )

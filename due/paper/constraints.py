@@ -40,7 +40,6 @@ from due.model import DUE
 from due.networks import FCResNet, FeedForward, ReversibleNet
 from due.paper.artefact import Artefact, Json, Result
 from due.paper.layout import Table
-from due.paper.tabled import Tabled
 from due.train import train
 
 WAYS = {
@@ -319,6 +318,6 @@ def _tensor(array: NDArray[np.float64]) -> Tensor:
     return torch.as_tensor(array, dtype=torch.float32)
 
 
-ARTEFACT = Tabled(
-    Artefact("Ways to keep distances: norm, penalty, reversible, none", PRESETS, run, draw), text
+ARTEFACT = Artefact(
+    "Ways to keep distances: norm, penalty, reversible, none", PRESETS, run, draw, text=text
 )

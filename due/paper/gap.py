@@ -15,7 +15,6 @@ from due.paper import cosines
 from due.paper.artefact import Artefact, Json, Result
 from due.paper.cosines import Fit, Rows, Settings, fit_due, fit_sngp, label
 from due.paper.layout import Table
-from due.paper.tabled import Tabled
 
 
 class Variant(NamedTuple):
@@ -90,7 +89,6 @@ def draw(settings: Settings, results: Sequence[Result]) -> Figure:
     return figure
 
 
-ARTEFACT = Tabled(
-    Artefact("What decides the widths of fig1: length scale, M, dropout", PRESETS, run, draw, 3),
-    text,
+ARTEFACT = Artefact(
+    "What decides the widths of fig1: length scale, M, dropout", PRESETS, run, draw, 3, text
 )

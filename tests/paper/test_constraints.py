@@ -80,9 +80,8 @@ def test_pairs_are_distinct_rows():
 
 
 def test_the_command_writes_the_table_and_the_picture(tmp_path, smoke, monkeypatch):
-    artefact = replace(constraints.ARTEFACT.artefact, run=lambda settings, seed: smoke)
-    tabled = replace(constraints.ARTEFACT, artefact=artefact)
-    monkeypatch.setitem(__import__("due.paper").paper.ARTEFACTS, "constraints", tabled)
+    artefact = replace(constraints.ARTEFACT, run=lambda settings, seed: smoke)
+    monkeypatch.setitem(__import__("due.paper").paper.ARTEFACTS, "constraints", artefact)
     done = CliRunner().invoke(app, ["reproduce", "constraints", "--smoke", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     text = constraints.text(SMOKE, average([smoke.numbers]))

@@ -36,9 +36,20 @@ def change(title: str, **settings: Any) -> Recipe:
     )
 
 
+def change_paper(title: str, **settings: Any) -> Recipe:
+    """The paper's recipe with something else."""
+    return Recipe(
+        f"the paper's recipe, {title}",
+        lambda seed: DUECATE.paper(random_state=seed, **settings),
+        METHODS["due-paper"].version,
+    )
+
+
 CHOICES: dict[str, Recipe] = {
     "due": METHODS["due"],
     "due-paper": METHODS["due-paper"],
+    "paper-text": change_paper("its text's rate and epochs", gp_lr=1e-3, epochs=750),
+    "paper-input": change_paper("t at the input", treatment="input"),
     "elbo": change("bound: stochastic ELBO", bound="elbo", batch_size=100, lr=1e-3, gp_lr=4e-3),
     "one-scale": change("t: the features' length scale", own_scale=False),
     "input": change("t: at the input", treatment="input", own_scale=False),

@@ -246,6 +246,7 @@ FAST = {"epochs": 12, "lr": 1e-2}
 @parametrize_with_checks(
     [
         SNGPClassifier(n_random_features=64, epochs=12, random_state=0),
+        SNGPRegressor(n_random_features=64, epochs=12, random_state=0),
         DeepEnsemble(SoftmaxClassifier(Thin(), **FAST), 2, random_state=0),
         DeepEnsemble(NetworkRegressor(Thin(), **FAST), 2, random_state=0),
         MCDropout(SoftmaxClassifier(Thin(), **FAST), 3, random_state=0),

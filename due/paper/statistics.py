@@ -23,6 +23,7 @@ def of_method(results: Results) -> Json:
         **{name: spread(rmses(results, name, results)) for name in DEFERRALS},
         "coverage": float(np.mean([result.line["coverage"] for result in results.values()])),
         "cpu_seconds": float(np.median(cpu_seconds(results, results))),
+        "cpu_minutes_in_all": float(cpu_seconds(results, results).sum() / 60),
         "fit_seconds": _median(results, "fit_seconds"),
         "predict_seconds": _median(results, "predict_seconds"),
         "epochs": _median(results, "epochs"),

@@ -48,6 +48,7 @@ def test_a_row_has_mean_standard_error_and_median():
     assert_allclose(row["random"]["median"], np.median(values))
     assert_allclose(row["coverage"], np.mean([r.line["coverage"] for r in results.values()]))
     assert row["cpu_seconds"] == 2.5 and row["epochs"] == 30
+    assert_allclose(row["cpu_minutes_in_all"], 7 * 2.5 / 60)
 
 
 def test_one_trial_has_no_standard_error_and_no_test():

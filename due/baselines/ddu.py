@@ -120,14 +120,8 @@ class DDUClassifier(TorchClassifier, HeadEstimator):
     def _probabilities(self, x: Tensor) -> Tensor:
         return self.frozen_.predict(x)
 
-    def _check_own_parameters(self) -> None:
-        """There are none."""
-
     def _head(self, f: nn.Module, J: int) -> DDU:
         return DDU(f, J, self._T)
-
-    def _initialise(self, model: Any, X: Tensor) -> None:
-        """Its first weights are random."""
 
     def _objective(self, data: Data) -> Objective:
         return self._in_batches(len(data[0]), lr=2e-3)

@@ -155,14 +155,8 @@ class DUQClassifier(TorchClassifier, HeadEstimator):
     def _head(self, f: nn.Module, J: int) -> DUQ:
         return DUQ(f, J, self._T, self.centroid_size, self.sigma, self.gamma, self.penalty)
 
-    def _initialise(self, model: Any, X: Tensor) -> None:
-        """Its first weights and centroids are random."""
-
     def _objective(self, data: Data) -> Objective:
         return self._in_batches(len(data[0]), lr=2e-3)
 
     def _losses(self, x: Tensor, y: Tensor) -> Tensor:
         return self.model_.losses(x, y)
-
-    def _complete(self, known: Data, held_out: Data, seed: int) -> None:
-        """Training is all."""

@@ -26,9 +26,8 @@ class HeadEstimator(TorchEstimator):
     def _head(self, f: nn.Module, J: int) -> nn.Module:
         """The model on a network of J features, with `_T` outputs."""
 
-    @abstractmethod
     def _initialise(self, model: Any, X: Tensor) -> None:
-        """Set what an untrained model needs to know of its rows, such as a length scale."""
+        """Set what an untrained model needs to know of its rows, such as a length scale, if any."""
 
     def _build(self, f: nn.Module, X: Tensor, y: Tensor, seed: int) -> nn.Module:
         model = self._head(f, n_features(f, X[:2]))

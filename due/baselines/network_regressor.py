@@ -147,23 +147,14 @@ class NetworkRegressor(TorchRegressor, HeadEstimator):
         """
         return np.square(self._observed(X)[1])
 
-    def _check_own_parameters(self) -> None:
-        """There are none."""
-
     def _head(self, f: nn.Module, J: int) -> GaussianNetwork:
         return GaussianNetwork(f, J, self._T)
-
-    def _initialise(self, model: Any, X: Tensor) -> None:
-        """Its first weights are random."""
 
     def _objective(self, data: Data) -> Objective:
         return self._in_batches(len(data[0]), lr=2e-3)
 
     def _losses(self, x: Tensor, y: Tensor) -> Tensor:
         return self.model_.losses(x, y)
-
-    def _complete(self, known: Data, held_out: Data, seed: int) -> None:
-        """Training is all."""
 
     def _predictive(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.frozen_.predict(x)

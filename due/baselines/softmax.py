@@ -122,23 +122,14 @@ class SoftmaxClassifier(EntropyClassifier, HeadEstimator):
         self.device = device
         self.verbose = verbose
 
-    def _check_own_parameters(self) -> None:
-        """There are none."""
-
     def _head(self, f: nn.Module, J: int) -> SoftmaxNetwork:
         return SoftmaxNetwork(f, J, self._T)
-
-    def _initialise(self, model: Any, X: Tensor) -> None:
-        """Its first weights are random."""
 
     def _objective(self, data: Data) -> Objective:
         return self._in_batches(len(data[0]), lr=2e-3)
 
     def _losses(self, x: Tensor, y: Tensor) -> Tensor:
         return self.model_.losses(x, y)
-
-    def _complete(self, known: Data, held_out: Data, seed: int) -> None:
-        """Training is all."""
 
     def _probabilities(self, x: Tensor) -> Tensor:
         return self.frozen_.predict(x)

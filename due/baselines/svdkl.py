@@ -43,9 +43,6 @@ class SVDKLEstimator(HeadEstimator):
         )
         return objective._replace(settle=lambda: self.model_.set_bounds(data[0]))
 
-    def _complete(self, known: Data, held_out: Data, seed: int) -> None:
-        """The bounds were set as training ended."""
-
     def _predictor(self) -> nn.Module:
         frozen = super()._predictor()
         frozen.gp.freeze()  # type: ignore[operator, union-attr]

@@ -91,9 +91,8 @@ class TorchEstimator(SavedEstimator):
 
     # what the model is
 
-    @abstractmethod
     def _check_own_parameters(self) -> None:
-        """Raise at the first parameter beyond the common ones that makes no sense."""
+        """Raise at the first parameter beyond the common ones that makes no sense, if any."""
 
     @abstractmethod
     def _build(self, f: nn.Module, X: Tensor, y: Tensor, seed: int) -> nn.Module:
@@ -110,9 +109,8 @@ class TorchEstimator(SavedEstimator):
     def _losses(self, x: Tensor, y: Tensor) -> Tensor:
         """Loss of each row, (N,), whose mean over rows held out chooses the epoch."""
 
-    @abstractmethod
     def _complete(self, known: Data, held_out: Data, seed: int) -> None:
-        """What follows training: statistics of the rows `known` to it, and of the others."""
+        """What follows training, if anything: statistics of rows `known` to it, and of others."""
 
     @abstractmethod
     def _predictor(self) -> nn.Module:

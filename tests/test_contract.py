@@ -224,6 +224,24 @@ def test_contract_of_effects(name, estimator, tmp_path):
     keep_the_contract(estimator, lambda model, X: model.fit(Y, T, X), X, effects, tmp_path)
 
 
+@every_effect_estimator
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+def test_a_fit_that_fails_leaves_the_old_model_or_none(name, estimator):
+    need_engine(name)
+    Y, T, X = people()
+    model = clone(estimator).fit(Y, T, X)
+    before = model.effect(X)
+    with pytest.raises(ValueError, match="nobody in T is untreated"):
+        model.fit(Y, np.ones_like(T), X[["a"]])
+    assert_array_equal(model.effect(X), before)
+    with pytest.raises(ValueError, match="NaN"):
+        model.fit(Y, T, X[["a"]].where(X["a"] > 0, axis=0))
+    with pytest.raises(NotFittedError):
+        model.effect(X)
+    with pytest.raises(ValueError, match="NaN"):
+        clone(estimator).fit(Y, T, X.where(X > 0)).effect(X)
+
+
 class Thin:
     """An extractor whose repr has no address: pytest -n wants the same names in each process."""
 

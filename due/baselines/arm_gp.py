@@ -7,6 +7,7 @@ from torch.nn.functional import softplus
 
 from due import archive
 from due.baselines.effect_network import fit_scales, recall_known, what_is_known
+from due.estimators.checks import check_whole
 from due.estimators.effects import Posterior, Study, UncertainEffects
 from due.estimators.rows import Floats, Scale
 from due.estimators.saved import Found, Memory, SavedEstimator, Tensors, part, prefixed
@@ -88,6 +89,7 @@ class ArmGP(UncertainEffects, SavedEstimator):
     True
     """
 
+    _fitted = "arms_"
     arms_: tuple[ExactGP, ExactGP]
     scale_: Scale
     y_scale_: Scale
@@ -97,6 +99,7 @@ class ArmGP(UncertainEffects, SavedEstimator):
         self.steps = steps
 
     def _fit(self, study: Study, validation: Study | None) -> None:
+        check_whole("steps", self.steps)
         study = study.join(validation)
         self.scale_, self.y_scale_ = fit_scales(study)
         x = torch.as_tensor(self.scale_(study.X))

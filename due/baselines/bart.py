@@ -7,9 +7,11 @@ import numpy as np
 from scipy.stats import chi2
 from sklearn.utils import check_random_state
 
+from due.estimators.checks import check_not_negative, check_positive, check_whole
 from due.estimators.effects import SampledEffects, Study
 from due.estimators.rows import Floats
 
+SMALLEST_LEAF = 5
 NU, QUANTILE = 3, 0.9  # σ² ~ νλ/χ²_ν, with P(σ < σ̂) = 0.9: Chipman et al.'s default
 
 
@@ -49,6 +51,7 @@ class BART(SampledEffects):
     True
     """
 
+    _fitted = "sampler_"
     sampler_: Any
 
     def __init__(
@@ -67,14 +70,24 @@ class BART(SampledEffects):
         self.random_state = random_state
 
     def _fit(self, study: Study, validation: Study | None) -> None:
+        for name in ("n_trees", "n_draws"):
+            check_whole(name, getattr(self, name))
+        check_not_negative("n_burn", self.n_burn)
+        check_positive("k", self.k)
         sampler = _engine()()
         X, t, y = study.join(validation)
+        if len(y) < 2 * SMALLEST_LEAF:
+            raise ValueError(
+                f"{len(y)} people are too few for a tree, whose leaves hold {SMALLEST_LEAF} at "
+                f"least; BART needs {2 * SMALLEST_LEAF}"
+            )
+        if not np.ptp(y) > 1e-12 * np.abs(y).max():
+            raise ValueError(f"all outcomes are {y[0]:g}: BART has no variance to explain")
+        standard = (y - y.mean()) / y.std()  # as stochtree does; the prior is on this scale
         inputs = np.column_stack([X, t])
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        spread = y.std() or 1.0
-        standard = (y - y.mean()) / spread  # as stochtree does; the prior is on this scale
-        shape, scale = noise_prior(inputs, standard)
-        leaf_std = np.ptp(standard) / (2 * self.k * np.sqrt(self.n_trees)) or 1.0
+        shape, rate = noise_prior(inputs, standard)
+        leaf_std = np.ptp(standard) / (2 * self.k * np.sqrt(self.n_trees))
         sampler.sample(
             X_train=inputs,
             y_train=y,
@@ -86,7 +99,7 @@ class BART(SampledEffects):
                 "cutpoint_grid_size": 100,
                 "sample_sigma2_global": True,
                 "sigma2_global_shape": shape,
-                "sigma2_global_scale": scale,
+                "sigma2_global_scale": rate,
                 "random_seed": seed,
                 "num_chains": 1,
                 "num_threads": 1,
@@ -95,7 +108,7 @@ class BART(SampledEffects):
                 "num_trees": self.n_trees,
                 "alpha": 0.95,
                 "beta": 2.0,
-                "min_samples_leaf": 5,
+                "min_samples_leaf": SMALLEST_LEAF,
                 "max_depth": -1,
                 "sample_sigma2_leaf": False,
                 "sigma2_leaf_init": float(leaf_std**2),

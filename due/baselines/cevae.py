@@ -11,12 +11,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
+from torch.nn.modules.dropout import _DropoutNd
 
-from due.baselines.effect_network import EffectNetwork
+from due.baselines.effect_network import EffectNetwork, People
+from due.estimators.checks import check_not_negative
 
 SMALLEST_SIGMA = 1e-2  # in standard deviations: no density may grow without bound
 HEAD_DROPOUT = 0.5
-VALIDATION_DRAWS = 5  # of z: by one alone, chance would choose the epoch
+DEPTH = 3  # hidden layers of the outcomes' networks
 
 
 class Gauss(NamedTuple):
@@ -45,12 +47,14 @@ class GaussOutput(nn.Module):
 
 
 class ArmOutput(nn.Module):
-    """h ↦ a hidden layer and a `GaussOutput` for each arm, of which t takes one."""
+    """h ↦ hidden layers and a `GaussOutput` for each arm, of which t takes one."""
 
-    def __init__(self, J_in: int, J: int, K: int, dropout: float, head_dropout: float) -> None:
+    def __init__(
+        self, J_in: int, J: int, K: int, dropout: float, head_dropout: float, depth: int = 1
+    ) -> None:
         super().__init__()
         self.arms = nn.ModuleList(
-            nn.Sequential(_layers(J_in, J, 1, dropout), GaussOutput(J, K, head_dropout))
+            nn.Sequential(_layers(J_in, J, depth, dropout), GaussOutput(J, K, head_dropout))
             for _ in range(2)
         )
 
@@ -61,6 +65,18 @@ class ArmOutput(nn.Module):
         return Gauss(*(torch.where(chosen, b, a) for a, b in zip(untreated, treated, strict=True)))
 
 
+class Latent(_DropoutNd):
+    """Σ_s p_s E[z | s]; where dropout is on, a draw of the mixture Σ_s p_s q(z | s) instead."""
+
+    def forward(self, p: Float[Tensor, "N 1"], q0: Gauss, q1: Gauss) -> Float[Tensor, "N L"]:
+        """z, where p is the probability of s = 1."""
+        if not self.training:
+            return (1 - p) * q0.mean + p * q1.mean
+        treated = torch.rand_like(p) < p
+        mean, sigma = (torch.where(treated, b, a) for a, b in zip(q0, q1, strict=True))
+        return mean + sigma * torch.randn_like(sigma)
+
+
 class CEVAENetwork(nn.Module):
     """The model, its inference network and the helpers: `model(x, t, y)` is the loss."""
 
@@ -68,8 +84,11 @@ class CEVAENetwork(nn.Module):
     low: Tensor
     span: Tensor
 
-    def __init__(self, X: Float[Tensor, "N D"], J: int, latent: int, dropout: float) -> None:
+    def __init__(
+        self, X: Float[Tensor, "N D"], J: int, latent: int, dropout: float, beta: float
+    ) -> None:
         super().__init__()
+        self.beta = beta
         low, high = X.amin(0), X.amax(0)
         two_valued = ((low == X) | (high == X)).all(0) & (high > low)
         D, head = X.shape[1], max(HEAD_DROPOUT, dropout) if dropout else 0.0
@@ -81,36 +100,39 @@ class CEVAENetwork(nn.Module):
         self.x_normal = GaussOutput(J, D, dropout)  # one of the two is read for each column
         self.x_logit = nn.Linear(J, D)
         self.t_logit = nn.Sequential(_layers(latent, J, 1, dropout), nn.Linear(J, 1))
-        self.outcome = ArmOutput(latent, J, 1, dropout, head)
+        self.outcome = ArmOutput(latent, J, 1, dropout, head, DEPTH)
         # q(t | x), q(y | x, t), q(z | x, t, y)
         self.q_t_logit = nn.Sequential(_layers(D, J, 1, dropout), nn.Linear(J, 1))
         self.q_y_shared = _layers(D, J, 2, dropout)
         self.q_y = ArmOutput(J, J, 1, dropout, head)
         self.q_z_shared = _layers(D + 1, J, 2, dropout)
         self.q_z = ArmOutput(J, J, latent, dropout, dropout)
+        self.latent = Latent()
 
     def forward(
         self, x: Float[Tensor, "N D"], t: Float[Tensor, " N"], y: Float[Tensor, " N"]
     ) -> Float[Tensor, ""]:
         """−mean_n (bound + helpers), which share no weight.
 
-        bound = E_q[log p(x | z) + log p(t | z) + log p(y | t, z)] − KL(q(z | x, t, y) ‖ N(0, I)),
-        the expectation by one draw of z, in eval mode by five;
-        helpers = log q(t | x) + log q(y | x, t).
+        bound = E_q[log p(x | z) + log p(t | z) + log p(y | t, z)] − β KL(q(z | x, t, y) ‖ N(0, I)),
+        the expectation by one draw of z; helpers = log q(t | x) + log q(y | x, t).
         """
-        q, S = self.encode(x, t, y), 1 if self.training else VALIDATION_DRAWS
-        z = (q.mean + q.sigma * torch.randn(S, *q.mean.shape).to(q.mean)).flatten(0, 1)  # (S N, L)
-        bound = self.log_joint(x.repeat(S, 1), t.repeat(S), y.repeat(S), z).mean()
+        q = self.encode(x, t, y)
+        z = q.mean + q.sigma * torch.randn_like(q.mean)
         q_y = self.q_y(self.q_y_shared(x), t)
         helpers = _log_t(self.q_t_logit(x), t) + q_y.log_prob(y[:, None])
-        return divergence(q).mean() - bound - helpers.mean()
+        bound = self.log_joint(x, t, y, z).mean() - self.beta * divergence(q).mean()
+        return -bound - helpers.mean()
 
     def predict(self, x: Float[Tensor, "N D"], t: Float[Tensor, " N"]) -> Float[Tensor, " N"]:
-        """Mean of p(y | t, z̄), where z̄ = Σ_s q(s | x) E_q[z | x, s, ȳ_s], ȳ_s = E_q[y | x, s]."""
+        """Mean of p(y | t, z̄), where z̄ = Σ_s q(s | x) E_q[z | x, s, ȳ_s], ȳ_s = E_q[y | x, s].
+
+        Where dropout is on, z is drawn from Σ_s q(s | x) q(z | x, s, ȳ_s) instead.
+        """
         p, h = torch.sigmoid(self.q_t_logit(x)), self.q_y_shared(x)
         arms = [torch.full_like(t, arm) for arm in (0, 1)]
-        z0, z1 = (self.encode(x, arm, self.q_y(h, arm).mean[:, 0]).mean for arm in arms)
-        return self.outcome((1 - p) * z0 + p * z1, t).mean[:, 0]
+        q0, q1 = (self.encode(x, arm, self.q_y(h, arm).mean[:, 0]) for arm in arms)
+        return self.outcome(self.latent(p, q0, q1), t).mean[:, 0]
 
     def encode(
         self, x: Float[Tensor, "N D"], t: Float[Tensor, " N"], y: Float[Tensor, " N"]
@@ -140,20 +162,22 @@ def divergence(q: Gauss) -> Tensor:
 
 
 class CEVAE(EffectNetwork):
-    """Causal effect variational autoencoder; `MCDropout(CEVAE(), 100)` is BCEVAE.
+    """Causal effect variational autoencoder; `MCDropout(CEVAE(beta=0.1), 100)` is BCEVAE.
 
-    The loss is −(E_q[log p(x | z) + log p(t | z) + log p(y | t, z)] − KL(q(z | x, t, y) ‖ N(0, I)))
-    − log q(t | x) − log q(y | x, t), a mean over people, with one draw of z
-    (five on validation people); p(x | z) is Bernoulli
+    The loss is β KL(q(z | x, t, y) ‖ N(0, I)) − E_q[log p(x | z) + log p(t | z) + log p(y | t, z)]
+    − log q(t | x) − log q(y | x, t), a mean over people, with one draw of z; p(x | z) is Bernoulli
     for columns of two values and normal for the others, y is normal with a variance that depends
-    on z and t. At prediction, where only x is known, z is the mean over t of the means of
-    q(z | x, t, ȳ_t): t is weighted by q(t | x), and ȳ_t is the mean of q(y | x, t). Both outcomes
-    are the means of p(y | t, z) at that z.
+    on z and t. The epoch is the one that predicts the held-out outcomes best. At prediction, where
+    only x is known, z is the mean over t of the means of q(z | x, t, ȳ_t): t is weighted by
+    q(t | x), and ȳ_t is the mean of q(y | x, t). Both outcomes are the means of p(y | t, z) at that
+    z. Under `MCDropout` a pass draws t and z.
 
     Parameters
     ----------
     latent
         Dimension of z.
+    beta
+        Weight of the divergence, β; 1 is the bound itself.
     width
         Of the hidden layers, with ELU.
     dropout
@@ -197,6 +221,7 @@ class CEVAE(EffectNetwork):
         self,
         *,
         latent: int = 32,
+        beta: float = 1.0,
         width: int = 200,
         dropout: float = 0.1,
         lr: float = 1e-3,
@@ -210,6 +235,7 @@ class CEVAE(EffectNetwork):
         verbose: bool = False,
     ) -> None:
         self.latent = latent
+        self.beta = beta
         self.width = width
         self.dropout = dropout
         self.lr = lr
@@ -223,7 +249,12 @@ class CEVAE(EffectNetwork):
         self.verbose = verbose
 
     def _network(self, X: Tensor) -> CEVAENetwork:
-        return CEVAENetwork(X, self.width, self.latent, self.dropout)
+        check_not_negative("beta", self.beta)
+        return CEVAENetwork(X, self.width, self.latent, self.dropout, self.beta)
+
+    def _validate(self, held_out: People) -> float:
+        x, t, y = held_out
+        return float((self.model_.predict(x, t) - y).square().mean())  # type: ignore[operator]
 
 
 def _log_t(logit: Tensor, t: Tensor) -> Tensor:

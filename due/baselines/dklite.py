@@ -19,10 +19,10 @@ from due.baselines.effect_network import (
     as_tensors,
     check_training,
     fit_scales,
-    hold_out,
     recall_known,
     what_is_known,
 )
+from due.estimators.checks import check_not_negative
 from due.estimators.effects import Posterior, Study, UncertainEffects
 from due.estimators.rows import Floats, Scale
 from due.estimators.saved import Found, Memory, SavedEstimator, part, prefixed
@@ -136,6 +136,7 @@ class DKLITE(UncertainEffects, SavedEstimator):
     True
     """
 
+    _fitted = "frozen_"
     model_: DKLITENetwork
     frozen_: DKLITENetwork
     arms_: tuple[Regression, Regression]
@@ -170,12 +171,13 @@ class DKLITE(UncertainEffects, SavedEstimator):
 
     def _fit(self, study: Study, validation: Study | None) -> None:
         check_training(self)
-        self.__dict__.pop("frozen_", None)  # should this fit fail, the estimator is not fitted
+        for name in ("reg_var", "reg_rec"):
+            check_not_negative(name, getattr(self, name))
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         everyone = study.join(validation)
         self.scale_, self.y_scale_ = fit_scales(everyone)
         if validation is None:
-            study, validation = hold_out(study, self.validation_fraction, seed)
+            study, validation = study.hold_out(self.validation_fraction, seed)
         known, held_out = self._tensors(study), self._tensors(validation)
         self.model_ = seeded(self._network, seed).to(self.device)
         self.history_ = self._train(known, held_out, seed)

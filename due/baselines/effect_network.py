@@ -17,7 +17,7 @@ from due.estimators.checks import check_fraction, check_not_negative, check_posi
 from due.estimators.effects import EffectEstimator, Study
 from due.estimators.rows import Floats, Scale, fit_covariate_scale, fit_scale
 from due.estimators.saved import Found, Memory, SavedEstimator, column_names, recall_columns
-from due.estimators.training import PREDICT_ROWS, seeded, split
+from due.estimators.training import PREDICT_ROWS, seeded
 from due.lipschitz import converge, fold
 from due.train import train
 
@@ -38,6 +38,7 @@ class EffectNetwork(EffectEstimator, SavedEstimator):
     device: str
     verbose: bool
 
+    _fitted = "frozen_"
     model_: nn.Module
     frozen_: nn.Module
     scale_: Scale
@@ -50,11 +51,10 @@ class EffectNetwork(EffectEstimator, SavedEstimator):
 
     def _fit(self, study: Study, validation: Study | None) -> None:
         check_training(self)
-        self.__dict__.pop("frozen_", None)  # should this fit fail, the estimator is not fitted
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         self.scale_, self.y_scale_ = fit_scales(study.join(validation))
         if validation is None:
-            study, validation = hold_out(study, self.validation_fraction, seed)
+            study, validation = study.hold_out(self.validation_fraction, seed)
         known = as_tensors(study, self.scale_, self.y_scale_)
         held_out = as_tensors(validation, self.scale_, self.y_scale_)
         self.model_ = seeded(lambda: self._network(known[0]), seed).to(self.device)
@@ -76,7 +76,7 @@ class EffectNetwork(EffectEstimator, SavedEstimator):
 
     def _train(self, known: People, held_out: People, seed: int) -> dict[str, Any]:
         model, watch = self.model_, len(held_out[0]) > 0
-        held = [part.to(self.device) for part in held_out]
+        x, t, y = (part.to(self.device) for part in held_out)
         decay = self.weight_decay
         if decay is None:
             decay = 0.5 * (1 - self.dropout) / len(known[0])
@@ -88,13 +88,17 @@ class EffectNetwork(EffectEstimator, SavedEstimator):
             ),
             epochs=self.epochs,
             batch_size=self.batch_size,
-            validation=(lambda: model(*held).item()) if watch else None,
+            validation=(lambda: self._validate((x, t, y))) if watch else None,
             patience=self.patience if watch else None,
             seed=seed,
             progress=None if self.verbose else False,
         )
         converge(model)  # one power iteration a step is near enough to judge an epoch by
         return {"rows": len(known[0]), **history.as_dict()}
+
+    def _validate(self, held_out: People) -> float:
+        """What an epoch is judged by, in eval mode and without gradients."""
+        return float(self.model_(*held_out))
 
     @torch.no_grad()
     def _outcomes(self, X: Floats) -> Floats:
@@ -112,12 +116,6 @@ class EffectNetwork(EffectEstimator, SavedEstimator):
 def fit_scales(study: Study) -> tuple[Scale, Scale]:
     """Of the covariates, and of the outcomes as a column."""
     return fit_covariate_scale(study.X), fit_scale(study.y[:, None], np.ones(len(study.y)))
-
-
-def hold_out(study: Study, fraction: float, seed: int) -> tuple[Study, Study]:
-    """People to learn from and people to choose the epoch on, treated ones in both."""
-    kept, held = split(len(study.y), fraction, study.t, seed)
-    return Study(*(part[kept] for part in study)), Study(*(part[held] for part in study))
 
 
 def as_tensors(study: Study, scale: Scale, y_scale: Scale) -> People:
@@ -151,7 +149,7 @@ def recall_known(estimator: Any, saved: dict[str, Any]) -> None:
 
 def check_training(estimator: Any) -> None:
     """Raise at the first argument of a network's training that makes no sense."""
-    for name in ("epochs", "batch_size", "patience"):
+    for name in ("epochs", "batch_size", "patience", "width", "latent", "components"):
         check_whole(name, getattr(estimator, name, 1))
     check_positive("lr", estimator.lr)
     decay = getattr(estimator, "weight_decay", None)

@@ -14,6 +14,7 @@ from due.baselines.mixture import (
     MixtureRegressor,
     set_random_states,
 )
+from due.estimators.checks import check_whole
 from due.estimators.effects import EffectEstimator
 from due.estimators.saved import Found, Memory, Tensors, column_names, part, prefixed, restore
 
@@ -21,6 +22,7 @@ from due.estimators.saved import Found, Memory, Tensors, column_names, part, pre
 class Ensemble(Mixture):
     """Abstract: n clones of `estimator`, each with its own seed."""
 
+    _fitted = "estimators_"
     estimators_: list[Any]
 
     def __init__(
@@ -32,8 +34,7 @@ class Ensemble(Mixture):
         self.random_state = random_state
 
     def _learn(self, fit: Ask) -> None:
-        if self.n < 1:
-            raise ValueError(f"n={self.n!r} is not at least 1; an ensemble needs a member")
+        check_whole("n", self.n)
         generator = check_random_state(self.random_state)
         members = [set_random_states(clone(self.estimator), generator) for _ in range(self.n)]
         self.estimators_ = list(Parallel(self.n_jobs)(delayed(fit)(member) for member in members))
@@ -60,9 +61,6 @@ class Ensemble(Mixture):
     def _one(self) -> Any:
         return self.estimators_[0]
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "estimators_")
-
 
 class EnsembleClassifier(Ensemble, MixtureClassifier):
     """`DeepEnsemble` of a classifier."""
@@ -84,7 +82,8 @@ def DeepEnsemble(
     A classifier's `predict_proba` is the mean of its members', and `uncertainty` the entropy of
     that mean. A regressor's `predict(X, return_std=True)` gives mean and standard deviation of
     the mixture, and `uncertainty` the part of the variance that is not noise. Treatment effects
-    are draws, one a member: their mean is the effect, their variance its uncertainty.
+    are draws, one a member: their mean is the effect, their variance its uncertainty, plus the
+    mean of what members are themselves unsure of, if they say so.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 from sklearn.utils import check_random_state
 
 from due.baselines.mixture import set_random_states
-from due.estimators.effects import Posterior, SampledEffects, Study, UncertainEffects
+from due.estimators.effects import NoVariance, Posterior, SampledEffects, Study, UncertainEffects
 from due.estimators.rows import Floats
 
 FORESTS = (RandomForestRegressor, ExtraTreesRegressor)  # whose prediction is the mean of its trees
@@ -47,6 +47,7 @@ class SLearner(SampledEffects):
     3.0
     """
 
+    _fitted = "regressor_"
     regressor_: Any
 
     def __init__(self, estimator: Any = None, *, random_state: Any = None) -> None:
@@ -95,6 +96,7 @@ class TLearner(UncertainEffects):
     3.0
     """
 
+    _fitted = "regressors_"
     regressors_: tuple[Any, Any]
 
     def __init__(self, estimator: Any = None, *, random_state: Any = None) -> None:
@@ -134,9 +136,9 @@ def _arms(X: Floats) -> list[Floats]:
 def _by_tree(regressor: Any, X: Floats) -> Floats:
     """What each tree predicts, (S, N)."""
     if not isinstance(regressor, FORESTS):
-        raise TypeError(
+        raise NoVariance(
             f"{type(regressor).__name__} is no forest whose trees could differ: for uncertainty "
-            "give a RandomForestRegressor or ExtraTreesRegressor, or use DeepEnsemble around the "
-            "learner"
+            "give a RandomForestRegressor or ExtraTreesRegressor, or, if its fit depends on its "
+            "random_state, use DeepEnsemble around the learner"
         )
     return np.stack([tree.predict(X) for tree in regressor.estimators_])

@@ -10,6 +10,7 @@ from sklearn.utils import check_random_state
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from due.baselines.effect_network import EffectNetwork
 from due.baselines.ensemble import kind_of
 from due.baselines.mixture import (
     Ask,
@@ -19,7 +20,9 @@ from due.baselines.mixture import (
     MixtureRegressor,
     set_random_states,
 )
+from due.estimators.checks import check_whole
 from due.estimators.saved import Found, Memory, column_names, restore
+from due.estimators.torch_estimator import TorchEstimator
 
 Masks = dict[nn.Module, tuple[Tensor, Tensor]]  # slope and shift of each layer
 
@@ -27,6 +30,7 @@ Masks = dict[nn.Module, tuple[Tensor, Tensor]]  # slope and shift of each layer
 class Dropout(Mixture):
     """Abstract: one fitted clone of `estimator`, asked n times while it drops units."""
 
+    _fitted = "estimator_"
     estimator_: Any
     seed_: int
 
@@ -36,11 +40,11 @@ class Dropout(Mixture):
         self.random_state = random_state
 
     def _learn(self, fit: Ask) -> None:
-        if self.n < 1:
-            raise ValueError(f"n={self.n!r} is not at least 1; there must be a pass")
+        check_whole("n", self.n)
         model, generator = clone(self.estimator), check_random_state(self.random_state)
         if self.random_state is not None:
             set_random_states(model, generator)
+        _check_kind(model)
         fitted = fit(model)
         _check_dropout(fitted)
         self.estimator_, self.seed_ = fitted, int(generator.randint(2**31 - 1))
@@ -67,9 +71,6 @@ class Dropout(Mixture):
     @property
     def _one(self) -> Any:
         return self.estimator_
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "estimator_")
 
 
 class DropoutClassifier(Dropout, MixtureClassifier):
@@ -194,13 +195,17 @@ def _dropout_layers(network: nn.Module) -> list[_DropoutNd]:
     return [module for module in network.modules() if isinstance(module, _DropoutNd)]
 
 
+def _check_kind(estimator: Any) -> None:
+    if not isinstance(estimator, TorchEstimator | EffectNetwork):
+        raise TypeError(
+            f"{type(estimator).__name__} has no passes with dropout: give one of our "
+            "networks, such as SoftmaxClassifier, NetworkRegressor or TARNet, or use DeepEnsemble"
+        )
+
+
 def _check_dropout(fitted: Any) -> None:
-    network = getattr(fitted, "frozen_", None)
-    name = type(fitted).__name__
-    if not isinstance(network, nn.Module):
-        raise TypeError(f"{name} has no network of ours (frozen_) whose dropout could stay on")
-    if not any(layer.p > 0 for layer in _dropout_layers(network)):
+    if not any(layer.p > 0 for layer in _dropout_layers(fitted.frozen_)):
         raise ValueError(
-            f"the network of {name} has no dropout layer with p > 0, so all passes would be "
-            "equal: give it dropout, or use DeepEnsemble"
+            f"the network of {type(fitted).__name__} has no dropout layer with p > 0, so all "
+            "passes would be equal: give it dropout, or use DeepEnsemble"
         )

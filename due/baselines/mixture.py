@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Self
 
 import numpy as np
@@ -10,7 +11,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from due.estimators.effects import SampledEffects, Study
+from due.estimators.effects import NoVariance, Posterior, SampledEffects, Study, UncertainEffects
 from due.estimators.rows import Floats
 from due.estimators.saved import SavedEstimator, recall_columns
 from due.metrics import entropy
@@ -22,6 +23,7 @@ class Mixture(SavedEstimator):
     """Abstract: holds the models, fits them and asks them."""
 
     estimator: Any
+    _fitted: str  # the attribute that holds them
 
     @abstractmethod
     def _learn(self, fit: Ask) -> None:
@@ -35,6 +37,9 @@ class Mixture(SavedEstimator):
     @abstractmethod
     def _one(self) -> Any:
         """One of the fitted models."""
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, self._fitted)
 
     @abstractmethod
     def _recall_columns(self, names: list[str]) -> None:
@@ -121,7 +126,10 @@ class MixtureRegressor(RegressorMixin, Delegating):
 
 
 class MixtureEffects(SampledEffects, Mixture):
-    """Abstract: each model's effects are one draw."""
+    """Abstract: each model's effects are one draw, of variance Var_s[τ_s] + mean_s Var[τ | s].
+
+    The last term is what the models themselves doubt, where they say so.
+    """
 
     def _fit(self, study: Study, validation: Study | None) -> None:
         held_out = None if validation is None else (validation.y, validation.t, validation.X)
@@ -133,6 +141,14 @@ class MixtureEffects(SampledEffects, Mixture):
 
     def _draws(self, X: Floats) -> Floats:
         return np.stack(self._each(lambda model: model.effect(X)))
+
+    def _posterior(self, X: Floats) -> Posterior:
+        means, own = zip(*self._each(lambda model: _effects_and_doubt(model, X)), strict=True)
+        return Posterior(np.mean(means, axis=0), np.var(means, axis=0) + np.mean(own, axis=0))
+
+    def _average(self, X: Floats) -> tuple[float, float]:
+        means, own = zip(*self._each(lambda model: _average_and_doubt(model, X)), strict=True)
+        return float(np.mean(means)), float(np.var(means) + np.mean(own))
 
     def _recall_columns(self, names: list[str]) -> None:
         recall_columns(self, names, self._one.n_features_in_)
@@ -156,6 +172,21 @@ def _mean_and_std(model: Any, X: ArrayLike) -> tuple[Floats, Floats]:
         mean = model.predict(X)
         std = np.zeros_like(mean)
     return mean, std
+
+
+def _effects_and_doubt(model: Any, X: Floats) -> tuple[Floats, Floats]:
+    if isinstance(model, UncertainEffects):
+        with suppress(NoVariance):
+            return model._posterior(X)
+    effects = model.effect(X)
+    return effects, np.zeros_like(effects)
+
+
+def _average_and_doubt(model: Any, X: Floats) -> tuple[float, float]:
+    if isinstance(model, UncertainEffects):
+        with suppress(NoVariance):
+            return model._average(X)
+    return float(model.effect(X).mean()), 0.0
 
 
 def _mean_and_latent(model: Any, X: ArrayLike) -> tuple[Floats, Floats]:

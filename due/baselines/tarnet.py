@@ -168,8 +168,8 @@ class TARNet(EffectNetwork):
         self.verbose = verbose
 
     def _network(self, X: Tensor) -> TARNetwork:
-        if self.components < 1:
-            raise ValueError(f"components={self.components!r} is not at least 1")
+        if self.width < 2:
+            raise ValueError(f"width={self.width!r} is not at least 2; each arm has half of it")
         return TARNetwork(X, self.width, self.components, self.dropout, self.c)
 
 

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from torch import Tensor, nn
 
+from due.estimators.checks import check_fraction
 from due.estimators.effects import Posterior, Study, UncertainEffects
 from due.estimators.regressor import DUERegressor
 from due.estimators.rows import Floats, Scale, fit_covariate_scale
@@ -21,6 +22,7 @@ from due.networks import AppendTreatment, PreactivationResNet
 
 PLACES = ("features", "input")
 DECAY = 0.45  # ½ (1 − dropout of 0.1)
+FEW = 5  # people of an arm
 
 
 class DUECATE(UncertainEffects, SavedEstimator):
@@ -85,6 +87,7 @@ class DUECATE(UncertainEffects, SavedEstimator):
     (True, True)
     """
 
+    _fitted = "regressor_"
     regressor_: DUERegressor
     scale_: Scale
     arms_: tuple[Reference, Reference]
@@ -145,13 +148,21 @@ class DUECATE(UncertainEffects, SavedEstimator):
 
         The share of the prior variance of f([x, t]) that the outcomes of (up to 1,000 of) the
         people of arm t have removed: near 1 among them, 0 far from all of them. Warns of those
-        for whom it is lower than for any of these people, were their own outcome unknown: there
-        one side of the comparison has no data.
+        for whom it is lower than for 99 % of these people, were their own outcome unknown: there
+        one side of the comparison has no data. Warns of an arm of fewer than 5 people.
         """
         rows = self._people(X)
         overlap = np.concatenate([self._explained(part) for part in _parts(rows)])
         for arm, word in enumerate(("untreated", "treated")):
-            alone = int((overlap[:, arm] < float(self.arms_[arm].leave_one_out().min())).sum())
+            others = self.arms_[arm].leave_one_out()
+            if len(others) < FEW:
+                warnings.warn(
+                    f"only {len(others)} of the people learned from are {word}: every effect "
+                    "rests on them",
+                    stacklevel=2,
+                )
+            lowest = float(others.quantile(0.01, interpolation="higher"))  # not one person alone
+            alone = int((overlap[:, arm] < lowest).sum())
             if alone:
                 warnings.warn(
                     f"{alone} of {len(rows)} people are farther from everyone {word} than those "
@@ -173,7 +184,6 @@ class DUECATE(UncertainEffects, SavedEstimator):
     # training
 
     def _fit(self, study: Study, validation: Study | None) -> None:
-        self.__dict__.pop("regressor_", None)  # should this fit fail, the estimator is not fitted
         if self.treatment not in PLACES:
             raise ValueError(f"treatment={self.treatment!r} is not one of {', '.join(PLACES)}")
         if self.own_scale and self.treatment == "input":
@@ -182,10 +192,17 @@ class DUECATE(UncertainEffects, SavedEstimator):
                 "scale"
             )
         self.scale_ = fit_covariate_scale(study.join(validation).X)
+        check_fraction("validation_fraction", self.validation_fraction)
+        if validation is None and self.validation_fraction:
+            seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+            study, validation = study.hold_out(self.validation_fraction, seed)
+        others = None
+        if validation is not None and len(validation.y):
+            others = self._with(*validation[:2]), validation.y
         rows = self._with(study.X, study.t)
-        others = None if validation is None else (self._with(*validation[:2]), validation.y)
         regressor = self._regressor(len(rows)).fit(rows, study.y, validation=others)
-        self._settle(regressor, self._arms(regressor, rows, study.t))
+        taught = study.join(validation) if regressor._learns_from_all else study
+        self._settle(regressor, self._arms(regressor, taught))
 
     def _regressor(self, n: int) -> DUERegressor:
         decay = DECAY / n if self.weight_decay is None else self.weight_decay
@@ -205,16 +222,15 @@ class DUECATE(UncertainEffects, SavedEstimator):
         return np.column_stack([self.scale_(X), np.broadcast_to(t, len(X))])
 
     @torch.no_grad()
-    def _arms(
-        self, regressor: DUERegressor, rows: Floats, t: Floats
-    ) -> tuple[Reference, Reference]:
-        """What people of each arm teach about that arm."""
+    def _arms(self, regressor: DUERegressor, study: Study) -> tuple[Reference, Reference]:
+        """What people of each arm, whose outcomes the GP has seen, teach about that arm."""
         generator = np.random.default_rng(0)
         features = []
         for arm in (0, 1):
-            people = np.flatnonzero(t == arm)
+            people = np.flatnonzero(study.t == arm)
             some = generator.permutation(people)[:1000]
-            features.append(regressor.frozen_.f(torch.as_tensor(rows[some], device=self.device)))
+            rows = self._with(study.X[some], arm)
+            features.append(regressor.frozen_.f(torch.as_tensor(rows, device=self.device)))
         return self._references(regressor, *features)
 
     @torch.no_grad()
@@ -226,9 +242,6 @@ class DUECATE(UncertainEffects, SavedEstimator):
         return Reference(h0, kernel, noise), Reference(h1, kernel, noise)
 
     # prediction
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "regressor_")
 
     @property
     def _unit(self) -> float:

@@ -8,9 +8,10 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
 from due.estimators.rows import Floats
+from due.estimators.training import split
 
 ORDER = "the order is fit(Y, T, X=X): outcomes (N,), treatments 0 or 1 (N,), covariates (N, D)"
 
@@ -27,6 +28,11 @@ class Study(NamedTuple):
         if other is None:
             return self
         return Study(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
+
+    def hold_out(self, fraction: float, seed: int) -> "tuple[Study, Study]":
+        """People to learn from and people to choose the epoch on, treated ones in both."""
+        kept, held = (rows.numpy() for rows in split(len(self.y), fraction, self.t, seed))
+        return Study(*(part[kept] for part in self)), Study(*(part[held] for part in self))
 
 
 class Posterior(NamedTuple):
@@ -80,6 +86,7 @@ class EffectEstimator(BaseEstimator):
 
     n_features_in_: int
     feature_names_in_: NDArray[Any]
+    _fitted: str  # the attribute that only a fitted estimator has
 
     @abstractmethod
     def _fit(self, study: Study, validation: Study | None) -> None:
@@ -104,22 +111,26 @@ class EffectEstimator(BaseEstimator):
 
         `validation` is (Y, T, X) of people to choose the best epoch on; None holds some out.
         """
-        study = self._study(Y, T, X, reset=True)
+        y, t = _person_by_person(Y, T, X)
         for arm, word in enumerate(("untreated", "treated")):
-            if not (study.t == arm).any():
+            if not (t == arm).any():
                 raise ValueError(
                     f"nobody in T is {word}: an effect compares both groups; without people of "
                     "one of them no data says what would have been"
                 )
+        if validation is not None:
+            _check_three(validation)
+        self.__dict__.pop(self._fitted, None)  # should this fit fail, the estimator is not fitted
+        study = Study(self._rows(X, reset=True), t, y)
         held_out = None
         if validation is not None:
-            if len(validation) != 3:
-                raise ValueError(
-                    f"validation has {len(validation)} parts; it is (Y, T, X) of other people"
-                )
-            held_out = self._study(*validation, reset=False)
+            y, t = _person_by_person(*validation)
+            held_out = Study(self._rows(validation[2], reset=False), t, y)
         self._fit(study, held_out)
         return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, self._fitted)
 
     def potential_outcomes(self, X: ArrayLike) -> Floats:
         """Expected outcome of each person without and with treatment, shape (N, 2)."""
@@ -136,20 +147,15 @@ class EffectEstimator(BaseEstimator):
 
     def _people(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
-        rows: Floats = validate_data(self, X, dtype=np.float64, reset=False)
+        return self._rows(X, reset=False)
+
+    def _rows(self, X: ArrayLike | None, reset: bool) -> Floats:
+        rows: Floats = validate_data(self, X, dtype=np.float64, reset=reset)
         return rows
 
-    def _study(self, Y: ArrayLike, T: ArrayLike, X: ArrayLike | None, reset: bool) -> Study:
-        y, t = _vector(Y, "Y", "outcomes"), _treatments(T)
-        if X is None:
-            raise ValueError(f"X is missing; {ORDER}")
-        rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=2, reset=reset)
-        if not len(y) == len(t) == len(rows):
-            raise ValueError(
-                f"Y, T and X have {len(y)}, {len(t)} and {len(rows)} rows; each person has one in "
-                "each of them"
-            )
-        return Study(rows, t, y)
+
+class NoVariance(TypeError):
+    """A part of the estimator that the user gave knows no variance."""
 
 
 class UncertainEffects(EffectEstimator):
@@ -185,11 +191,17 @@ class UncertainEffects(EffectEstimator):
         change = _change(T0, T1, len(mean))
         return EffectInference(change * mean, np.abs(change) * np.sqrt(var))
 
-    def ate_interval(self, X: ArrayLike, alpha: float = 0.05) -> tuple[float, float]:
-        """Credible interval of the average effect over the people X."""
-        mean, var = self._average(self._people(X))
-        half = _quantile(alpha) * var**0.5
-        return mean - half, mean + half
+    def ate_interval(
+        self, X: ArrayLike, T0: int = 0, T1: int = 1, alpha: float = 0.05
+    ) -> tuple[float, float]:
+        """Credible interval of the average effect over the people X; T0 and T1 are for all."""
+        rows = self._people(X)
+        if np.ndim(T0) or np.ndim(T1):
+            raise ValueError("T0 and T1 of ate_interval are those of all people: give 0 or 1")
+        change = float(_change(T0, T1, 1)[0])
+        mean, var = self._average(rows)
+        half = _quantile(alpha) * abs(change) * var**0.5
+        return change * mean - half, change * mean + half
 
 
 class SampledEffects(UncertainEffects):
@@ -230,6 +242,19 @@ def _change(T0: ArrayLike, T1: ArrayLike, n: int) -> Floats:
     return np.broadcast_to(np.asarray(T1, dtype=float) - np.asarray(T0, dtype=float), n).copy()
 
 
+def _person_by_person(Y: ArrayLike, T: ArrayLike, X: ArrayLike | None) -> tuple[Floats, Floats]:
+    """Outcomes and treatments, as many as there are people in X."""
+    y, t = _vector(Y, "Y", "outcomes"), _treatments(T)
+    if X is None:
+        raise ValueError(f"X is missing; {ORDER}")
+    if not len(y) == len(t) == _num_samples(X):
+        raise ValueError(
+            f"Y, T and X have {len(y)}, {len(t)} and {_num_samples(X)} rows; each person has one "
+            "in each of them"
+        )
+    return y, t
+
+
 def _vector(values: ArrayLike, name: str, what: str) -> Floats:
     array = np.asarray(values)
     if array.ndim == 2 and array.shape[1] == 1:
@@ -239,7 +264,11 @@ def _vector(values: ArrayLike, name: str, what: str) -> Floats:
     try:
         array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} holds {array[0]!r}, which is no number; {ORDER}") from error
+        row = next(i for i, value in enumerate(array) if not _is_number(value))
+        raise ValueError(
+            f"{name} holds {str(array[row])!r} in row {row}, which is no number; code it as one, "
+            f"such as ({name} == 'yes').astype(int) for a treatment; {ORDER}"
+        ) from error
     missing = ~np.isfinite(array)
     if missing.any():
         raise ValueError(
@@ -249,9 +278,30 @@ def _vector(values: ArrayLike, name: str, what: str) -> Floats:
     return array
 
 
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _treatments(T: ArrayLike) -> Floats:
     t = _vector(T, "T", "treatments")
-    if not np.isin(t, (0, 1)).all():
-        other = t[~np.isin(t, (0, 1))]
-        raise ValueError(f"T holds {other[0]:g}; a treatment is 0 or 1, and {ORDER}")
+    values = np.unique(t)
+    if not np.isin(values, (0, 1)).all():
+        other = values[~np.isin(values, (0, 1))][0]
+        remedy = "of several treatments, compare two at a time"
+        if len(values) == 2:
+            remedy = f"(T == {values[1]:g}).astype(int) says so of {values[0]:g} and {values[1]:g}"
+        raise ValueError(f"T holds {other:g}; a treatment is 0 or 1: {remedy}; {ORDER}")
     return t
+
+
+def _check_three(validation: Any) -> None:
+    if not isinstance(validation, tuple | list) or len(validation) != 3:
+        what = f"{len(validation)} parts" if isinstance(validation, tuple | list) else "one part"
+        raise ValueError(
+            f"validation has {what}; it is (Y, T, X) of other people, and validation_fraction "
+            "holds out a share of these ones"
+        )

@@ -205,7 +205,7 @@ class DUERegressor(TorchRegressor, DUEEstimator):
 
     def _absorb(self, known: Data, held_out: Data) -> None:
         """Once held-out rows have chosen the features, the GP on them learns from all rows."""
-        if self.finish == "nothing" or self.history_["bound"] != "collapsed":
+        if not self._learns_from_all:
             return
         x, *rest = (torch.cat(pair).to(self.device) for pair in zip(known, held_out, strict=True))
         with torch.no_grad():
@@ -221,6 +221,10 @@ class DUERegressor(TorchRegressor, DUEEstimator):
             optimizer = torch.optim.Adam(head.parameters(), lr=GP_LR, fused=True)
             train(loss, data, optimizer=optimizer, epochs=GP_STEPS, progress=False)
         loss.set_q(*data)
+
+    @property
+    def _learns_from_all(self) -> bool:
+        return self.finish != "nothing" and self.history_["bound"] == "collapsed"
 
     def _likelihood(self) -> Gaussian:
         return Gaussian(self._T)

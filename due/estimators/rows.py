@@ -78,10 +78,18 @@ def fit_input_scale(x: Floats, weight: Floats) -> Scale:
 
 
 def fit_covariate_scale(x: Floats) -> Scale:
-    """Columns standardised, but those of two values left as they are: a rare yes stays small."""
-    mean, std = fit_scale(x, np.ones(len(x)))
-    binary = np.array([len(np.unique(column)) <= 2 for column in x.T])
-    return Scale(np.where(binary, 0.0, mean), np.where(binary, 1.0, std))
+    """Columns standardised, but those of two values 0 and 1: a rare yes stays small.
+
+    A yes that is already written in small numbers (0/1, −1/1, 1/2) is left as it is.
+    """
+    mean, std, span = _moments(x, np.ones(len(x)))
+    low, high = x.min(0), x.max(0)
+    binary = ((x == low) | (x == high)).all(0)
+    small = (np.maximum(np.abs(low), np.abs(high)) <= 2) & ((span == 0) | (span >= 1))
+    as_it_is = binary & small
+    centre = np.where(binary, low, mean)
+    unit = np.where(span > 0, np.where(binary, span, std), 1.0)
+    return Scale(np.where(as_it_is, 0.0, centre), np.where(as_it_is, 1.0, unit))
 
 
 def fit_scale(x: Floats, weight: Floats) -> Scale:

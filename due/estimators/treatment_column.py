@@ -21,7 +21,7 @@ class TreatmentColumn(RegressorMixin, BaseEstimator):
     estimator
         An effect estimator such as `DUECATE`.
     column
-        Which column of X holds the treatment, 0 or 1.
+        Which column of X holds the treatment, 0 or 1: its number, or its name in a DataFrame.
 
     Examples
     --------
@@ -40,7 +40,7 @@ class TreatmentColumn(RegressorMixin, BaseEstimator):
     estimator_: EffectEstimator
     n_features_in_: int
 
-    def __init__(self, estimator: EffectEstimator, column: int = -1) -> None:
+    def __init__(self, estimator: EffectEstimator, column: int | str = -1) -> None:
         self.estimator = estimator
         self.column = column
 
@@ -60,16 +60,17 @@ class TreatmentColumn(RegressorMixin, BaseEstimator):
         return np.where(t == 1, outcomes[:, 1], outcomes[:, 0])
 
     def _apart(self, rows: Any) -> tuple[Floats, Floats]:
-        width = rows.shape[1]
-        if width < 2 or not -width <= self.column < width:
+        width, names = rows.shape[1], list(getattr(self, "feature_names_in_", ()))
+        column = names.index(self.column) if self.column in names else self.column
+        if width < 2 or not (isinstance(column, int) and -width <= column < width):
             raise ValueError(
-                f"column={self.column} of {width} columns cannot be the treatment; X holds the "
-                "covariates and one column of 0 and 1"
+                f"column={self.column!r} of {names or f'{width} columns'} cannot be the "
+                "treatment; X holds the covariates and one column of 0 and 1"
             )
-        t = rows[:, self.column]
+        t = rows[:, column]
         if not np.isin(t, (0, 1)).all():
             raise ValueError(
                 f"column {self.column} of X holds {t[~np.isin(t, (0, 1))][0]:g}; the treatment "
                 "is 0 or 1: say which column it is with column="
             )
-        return np.delete(rows, self.column, axis=1), t
+        return np.delete(rows, column, axis=1), t

@@ -7,7 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from due.gp.cholesky import cholesky
 from due.gp.kernels import Kernel
+
+SMALLEST_JITTER = 1e-12  # of the prior variance, where σ² is too small to help
 
 
 class MarginalLikelihood(NamedTuple):
@@ -53,4 +56,9 @@ def posterior(
 
 def _factor(kernel: Kernel, h: Tensor, sigma2: Tensor) -> Tensor:
     eye = torch.eye(len(h), dtype=torch.float64, device=h.device)
-    return torch.linalg.cholesky(kernel(h, h) + sigma2.double()[:, None, None] * eye)
+    K = kernel(h, h) + sigma2.double()[:, None, None] * eye
+    L, info = torch.linalg.cholesky_ex(K)
+    if not info.any():
+        return L
+    s = kernel.outputscale.double()[:, None, None]
+    return s.sqrt() * cholesky(K / s, SMALLEST_JITTER)

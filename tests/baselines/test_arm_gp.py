@@ -1,9 +1,12 @@
+import warnings
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
 from due.baselines import ArmGP
+from due.gp.cholesky import JitterWarning
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +57,15 @@ def test_parameters_are_at_a_maximum_of_the_likelihood(model):
         gradients = [parameter.grad.abs().max().item() for parameter in gp.parameters()]
         assert max(gradients) < 1e-3
         gp.zero_grad()
+
+
+def test_outcomes_without_noise_and_repeated_people_are_taken(study):
+    X = np.concatenate([study.X[:60]] * 3)
+    t, y = np.tile(study.t[:60], 3), X @ np.arange(1.0, 1 + X.shape[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", JitterWarning)
+        model = ArmGP().fit(y + 2 * t, t, X)
+        assert_allclose(model.effect(X), 2.0, atol=0.1)
 
 
 def test_people_of_validation_are_learned_from(study):

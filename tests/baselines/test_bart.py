@@ -50,6 +50,28 @@ def test_noise_lies_below_that_of_least_squares_with_probability_09():
     assert_allclose(invgamma.cdf(residual @ residual / 46, shape, scale=scale), 0.9)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"k": 0}, "k=0 is not a number above 0"),
+        ({"n_trees": 0}, "n_trees=0"),
+        ({"n_draws": 0}, "n_draws=0"),
+        ({"n_burn": -1}, "n_burn=-1"),
+    ],
+)
+def test_bad_arguments_are_named(change, message, study):
+    with pytest.raises(ValueError, match=message):
+        BART(**{**TINY, **change}).fit(study.y, study.t, study.X)
+
+
+def test_outcomes_without_variance_and_too_few_people_are_refused(study):
+    pytest.importorskip("stochtree", reason="BART needs stochtree: pip install 'due[rivals]'")
+    with pytest.raises(ValueError, match="all outcomes are 1e\\+06: BART has no variance"):
+        BART(**TINY).fit(np.full(len(study.y), 1e6 + 0.1), study.t, study.X)
+    with pytest.raises(ValueError, match="4 people are too few"):
+        BART(**TINY).fit([0.0, 1, 2, 3], [0, 1, 0, 1], study.X[:4])
+
+
 def test_without_the_engine_the_remedy_is_named(monkeypatch, study):
     monkeypatch.setitem(sys.modules, "stochtree", None)
     with pytest.raises(ImportError, match=r"pip install 'due\[rivals\]'"):

@@ -6,7 +6,7 @@ from scipy.stats import norm
 from torch.distributions import Bernoulli, Normal, kl_divergence
 
 from due.baselines import CEVAE, DKLITE, TARNet
-from due.baselines.cevae import CEVAENetwork, Gauss, divergence
+from due.baselines.cevae import CEVAENetwork, Gauss, Latent, divergence
 from due.baselines.tarnet import TARNetwork
 from due.lipschitz import singular_value
 
@@ -84,6 +84,8 @@ def test_columns_of_two_values_stay_as_they_are(study):
         ({"dropout": 1.0}, "dropout=1.0"),
         ({"weight_decay": -1.0}, "weight_decay=-1"),
         ({"components": 0}, "components=0"),
+        ({"width": 1}, "width=1 is not at least 2"),
+        ({"width": "wide"}, "width='wide'"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message, study):
@@ -144,23 +146,47 @@ def test_cevae_loss_is_the_sum_of_its_terms():
     torch.manual_seed(0)
     X = torch.column_stack([torch.randn(7, 2), torch.tensor([1.0, 2, 2, 1, 1, 2, 1])])
     t, y = torch.tensor([0.0, 1, 1, 0, 0, 1, 0]), torch.randn(7)
-    model = CEVAENetwork(X, 8, 4, 0.1).eval()
+    model = CEVAENetwork(X, 8, 4, 0.1, beta=0.3).eval()
     assert model.two_valued.tolist() == [False, False, True]
     with torch.no_grad():
         torch.manual_seed(1)
         loss = model(X, t, y).item()
         torch.manual_seed(1)
         q = model.encode(X, t, y)
-        log_p = -kl_divergence(Normal(*q), Normal(0, 1)).sum(-1)
-        for z in q.mean + q.sigma * torch.randn(5, 7, 4):
-            h = model.decoder(z)
-            log_p += Normal(*model.x_normal(h)).log_prob(X)[:, :2].sum(-1) / 5
-            log_p += Bernoulli(logits=model.x_logit(h)[:, 2]).log_prob(X[:, 2] - 1) / 5
-            log_p += Bernoulli(logits=model.t_logit(z)[:, 0]).log_prob(t) / 5
-            log_p += Normal(*model.outcome(z, t)).log_prob(y[:, None])[:, 0] / 5
+        log_p = -0.3 * kl_divergence(Normal(*q), Normal(0, 1)).sum(-1)
+        z = q.mean + q.sigma * torch.randn(7, 4)
+        h = model.decoder(z)
+        log_p += Normal(*model.x_normal(h)).log_prob(X)[:, :2].sum(-1)
+        log_p += Bernoulli(logits=model.x_logit(h)[:, 2]).log_prob(X[:, 2] - 1)
+        log_p += Bernoulli(logits=model.t_logit(z)[:, 0]).log_prob(t)
+        log_p += Normal(*model.outcome(z, t)).log_prob(y[:, None])[:, 0]
         helpers = Bernoulli(logits=model.q_t_logit(X)[:, 0]).log_prob(t)
         helpers += Normal(*model.q_y(model.q_y_shared(X), t)).log_prob(y[:, None])[:, 0]
     assert_allclose(loss, -(log_p + helpers).mean(), rtol=1e-5)
+
+
+def test_cevae_judges_an_epoch_by_the_outcomes_of_held_out_people(study):
+    half = len(study.y) // 2
+    held = study.y[half:], study.t[half:], study.X[half:]
+    model = CEVAE(epochs=3, latent=2, **SMALL)
+    model.fit(study.y[:half], study.t[:half], study.X[:half], validation=held)
+    outcomes = model.potential_outcomes(study.X[half:])
+    error = np.where(study.t[half:] == 1, outcomes[:, 1], outcomes[:, 0]) - study.y[half:]
+    best = min(model.history_["validation"])
+    assert_allclose(np.mean(error**2) / model.y_scale_.std[0] ** 2, best, rtol=1e-4)
+
+
+def test_cevae_draws_its_latent_from_the_mixture_over_treatments():
+    q0 = Gauss(torch.tensor([[0.0, 5.0]]), torch.tensor([[1.0, 0.1]]))
+    q1 = Gauss(torch.tensor([[4.0, 5.0]]), torch.tensor([[2.0, 0.1]]))
+    many = [Gauss(*(part.expand(100_000, 2) for part in q)) for q in (q0, q1)]
+    p = torch.full((100_000, 1), 0.25)
+    latent = Latent()
+    assert_allclose(latent.eval()(p, *many)[0], [1.0, 5.0])
+    torch.manual_seed(0)
+    draws = latent.train()(p, *many)
+    assert_allclose(draws.mean(0), [1.0, 5.0], atol=0.03)
+    assert_allclose(draws.var(0), [0.75 + 0.25 * 4 + 0.25 * 0.75 * 16, 0.01], rtol=0.03)
 
 
 def test_cevae_takes_columns_of_one_kind_only(study):

@@ -1,16 +1,20 @@
+import warnings
+
 import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
+from sklearn.neural_network import MLPRegressor
 from torch import nn
 
 from due.baselines import ArmGP, DeepEnsemble, MCDropout, SoftmaxClassifier, TARNet, TLearner
 from due.baselines.mc_dropout import dropping, thinning
 from due.data.toy import two_moons
-from due.estimators import DUERegressor
+from due.estimators import DUECATE, DUERegressor
 from due.metrics import entropy
 from due.networks import FCResNet
 
@@ -85,6 +89,33 @@ def test_ensemble_of_effects_has_one_draw_a_member(study, fresh):
     assert_allclose(model.uncertainty(X), effects.var(0))
     low, high = model.ate_interval(X)
     assert_allclose((high - low) / 2, 1.959964 * effects.mean(1).std(), rtol=1e-5)
+
+
+def test_what_members_doubt_themselves_is_in_the_variance_of_their_ensemble(study, fresh):
+    X, _ = fresh
+    base = DUECATE(epochs=5, n_inducing=10)
+    model = DeepEnsemble(base, 3, random_state=0).fit(study.y, study.t, study.X)
+    members = model.estimators_
+    between = np.var([member.effect(X) for member in members], axis=0)
+    own = np.mean([member.uncertainty(X) for member in members], axis=0)
+    assert_allclose(model.uncertainty(X), between + own)
+    assert (own > 0.1 * between).all()
+    alone = ArmGP(steps=5).fit(study.y, study.t, study.X)  # nothing in it is random
+    twins = DeepEnsemble(ArmGP(steps=5), 2).fit(study.y, study.t, study.X)
+    assert_allclose(twins.uncertainty(X), alone.uncertainty(X))
+    assert_allclose(twins.ate_interval(X), alone.ate_interval(X))
+
+
+def test_members_without_a_variance_leave_that_between_them(study):
+    learner = TLearner(MLPRegressor(hidden_layer_sizes=(5,), max_iter=20))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = DeepEnsemble(learner, 3, random_state=0).fit(study.y, study.t, study.X)
+    effects = np.array([member.effect(study.X) for member in model.estimators_])
+    assert_allclose(model.uncertainty(study.X), effects.var(0))
+    assert (effects.var(0) > 0).all()
+    with pytest.raises(TypeError, match="MLPRegressor is no forest"):
+        model.estimators_[0].uncertainty(study.X)
 
 
 def test_ensemble_does_not_depend_on_the_number_of_jobs(study):
@@ -182,6 +213,10 @@ def test_arms_have_masks_of_their_own(study):
     network = model.frozen_
     network.heads[1].load_state_dict(network.heads[0].state_dict())
     network.outputs[1].load_state_dict(network.outputs[0].state_dict())
+    for part in (network.heads, network.outputs):  # whose layers are the arms' own anyway
+        for layer in part.modules():
+            if isinstance(layer, nn.Dropout):
+                layer.p = 0.0
     assert_allclose(model.effect(study.X), 0, atol=1e-12)
     with dropping(network, 0):
         assert np.abs(model.effect(study.X)).min() > 0
@@ -226,8 +261,13 @@ def test_no_dropout_is_refused_with_a_remedy(moons, study):
         MCDropout(SoftmaxClassifier(dry, epochs=1)).fit(X, y)
     with pytest.raises(ValueError, match="no dropout layer with p > 0"):
         MCDropout(TARNet(dropout=0.0, **TINY)).fit(study.y, study.t, study.X)
-    with pytest.raises(TypeError, match="ArmGP has no network"):
-        MCDropout(ArmGP(steps=1)).fit(study.y, study.t, study.X)
+    for estimator in (ArmGP(), DUECATE()):
+        name = type(estimator).__name__
+        with pytest.raises(TypeError, match=f"{name} has no passes with dropout"):
+            MCDropout(estimator).fit(study.y, study.t, study.X)
+    for n in (0, 2.5, "many"):
+        with pytest.raises(ValueError, match=f"n={n!r} is not a whole number"):
+            MCDropout(TARNet(**TINY), n).fit(study.y, study.t, study.X)
 
 
 # both

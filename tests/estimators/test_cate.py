@@ -1,5 +1,7 @@
 """DUECATE: effects and their doubt mean what they say, in EconML's words."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +13,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from torch import nn
 
 from due.estimators import DUECATE, TreatmentColumn
+from due.estimators.effects import Study
 from due.storage import StorageError
 
 FAST = {"epochs": 40, "n_inducing": 20, "random_state": 0}
@@ -87,6 +90,11 @@ def test_reversing_the_treatments_reverses_the_effect(model):
     there, back = model.effect_inference(PEOPLE), model.effect_inference(PEOPLE, T0=1, T1=0)
     assert_array_equal(there.point_estimate, -back.point_estimate)
     assert_array_equal(there.stderr, back.stderr)
+    low, high = model.ate_interval(PEOPLE)
+    assert model.ate_interval(PEOPLE, T0=1, T1=0) == (-high, -low)
+    assert model.ate_interval(PEOPLE, 1, 1) == (0.0, 0.0)
+    with pytest.raises(ValueError, match="those of all people"):
+        model.ate_interval(PEOPLE, T0=[0, 1, 0, 1])
     mixed = model.effect(PEOPLE, T0=[0, 1, 0, 1], T1=1)
     assert_allclose(mixed, model.effect(PEOPLE) * [1, 0, 1, 0], atol=0)
 
@@ -124,6 +132,37 @@ def test_a_treatment_that_follows_from_a_covariate_shows_in_the_overlap():
     assert model.uncertainty([[-3.0, 0.0]]) > 4 * model.uncertainty([[0.0, 0.0]])
 
 
+def test_one_person_apart_does_not_hide_others_who_are_alone(model):
+    Y, T, X = study()
+    X[np.flatnonzero(T == 1)[0]] = 60.0
+    model = DUECATE(**FAST).fit(Y, T, X=X)
+    with pytest.warns(UserWarning) as caught:
+        model.overlap([[12.0, -12.0]])
+    words = [str(warning.message) for warning in caught]
+    assert any("1 of 1 people are farther from everyone treated" in word for word in words)
+
+
+def test_an_arm_of_a_few_people_is_warned_of():
+    Y, _, X = study(60)
+    T = (np.arange(60) < 2).astype(int)
+    model = DUECATE(**FAST).fit(Y, T, X=X)
+    with pytest.warns(UserWarning, match="only 2 of the people learned from are treated"):
+        model.overlap(X[:1])
+
+
+def test_people_of_validation_count_in_the_overlap_if_the_gp_learned_from_them():
+    Y, T, X = study()
+    apart = np.where(np.arange(200)[:, None] < 140, X, X + 20)
+    known, given = (Y[:140], T[:140], apart[:140]), (Y[140:], T[140:], apart[140:])
+    overlaps = []
+    for finish in ("gp", "nothing"):
+        model = DUECATE(**FAST, finish=finish).fit(*known, validation=given)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            overlaps.append(model.overlap(apart[140:]).mean())
+    assert overlaps[0] > 0.5 > overlaps[1]
+
+
 # options
 
 
@@ -149,14 +188,26 @@ def test_the_papers_recipe_is_the_stochastic_bound():
     assert not model.regressor_.model_.f.log_a.requires_grad
 
 
-def test_given_people_choose_the_epoch_and_are_learned_from_only_afterwards():
+@pytest.mark.parametrize("finish", ["gp", "noise", "q", "nothing"])
+def test_people_of_validation_are_learned_from_only_after_the_features(finish):
     Y, T, X = study()
-    train, other = slice(0, 140), slice(140, None)
-    held = (Y[other], T[other], X[other])
-    model = DUECATE(**FAST).fit(Y[train], T[train], X[train], validation=held)
-    assert model.history_["rows"] == 140 and len(model.history_["validation"]) > 0
-    again = DUECATE(**FAST).fit(Y[train], T[train], X[train], validation=held)
-    assert_array_equal(model.effect(X), again.effect(X))
+    known, (y, *given) = (Y[:140], T[:140], X[:140]), (Y[140:], T[140:], X[140:])
+    once = DUECATE(epochs=1, n_inducing=20, finish=finish, random_state=0)  # no epoch to choose
+    model, other = (clone(once).fit(*known, validation=(v, *given)) for v in (y, y[::-1]))
+    assert model.history_["rows"] == 140
+    assert model.history_["loss"] == other.history_["loss"]
+    assert model.history_["validation"] != other.history_["validation"]
+    assert np.allclose(model.effect(X), other.effect(X), rtol=1e-6) == (finish == "nothing")
+
+
+def test_held_out_people_are_of_both_arms():
+    Y, _, X = study(60)
+    T = (np.arange(60) % 12 == 0).astype(int)  # 5 treated
+    for seed in range(30):
+        kept, held = Study(X, T, Y).hold_out(0.3, seed)
+        assert 3 <= kept.t.sum() <= 4 and len(held.y) == 18
+    model = DUECATE(**{**FAST, "epochs": 2}).fit(Y, T, X)
+    assert model.history_["rows"] == 42
 
 
 # habits
@@ -205,6 +256,11 @@ def test_serves_model_selection_through_the_adapter():
     assert_array_equal(adapter.fit(rows, Y).predict(rows), direct[np.arange(100), T])
     with pytest.raises(ValueError, match="say which column"):
         TreatmentColumn(DUECATE(**FAST), column=1).fit(rows, Y)
+    frame = pd.DataFrame(rows, columns=["treat", "age", "weight"])
+    named = TreatmentColumn(DUECATE(**FAST), column="treat").fit(frame, Y)
+    assert_allclose(named.predict(frame), adapter.predict(rows), rtol=1e-9)
+    with pytest.raises(ValueError, match=r"column='dose' of \['treat', 'age', 'weight'\]"):
+        TreatmentColumn(DUECATE(**FAST), column="dose").fit(frame, Y)
 
 
 class Wide(nn.Sequential):
@@ -230,14 +286,17 @@ def bad(change, message, error=ValueError):
         bad(lambda Y, T, X: (Y, T, None), "X is missing"),
         bad(lambda Y, T, X: (Y[:-1], T, X), "59, 60 and 60 rows"),
         bad(lambda Y, T, X: (Y, T + 1, X), "T holds 2; a treatment is 0 or 1"),
-        bad(lambda Y, T, X: (Y, np.where(T, "yes", "no"), X), "which is no number"),
+        bad(lambda Y, T, X: (Y, np.where(T, "yes", "no"), X), "T holds '(yes|no)' in row 0"),
+        bad(lambda Y, T, X: ([*Y[:-1], "n/a"], T, X), "Y holds 'n/a' in row 59"),
+        bad(lambda Y, T, X: (Y, T + 1, X), r"\(T == 2\).astype\(int\) says so of 1 and 2"),
+        bad(lambda Y, T, X: (Y, np.arange(60) % 3, X), "T holds 2; .* two at a time"),
         bad(lambda Y, T, X: (Y, np.ones_like(T), X), "nobody in T is untreated"),
         bad(lambda Y, T, X: (Y, np.zeros_like(T), X), "nobody in T is treated"),
         bad(lambda Y, T, X: (np.where(np.arange(60) == 7, np.nan, Y), T, X), "first in row 7"),
         bad(lambda Y, T, X: (Y, np.where(np.arange(60) == 3, np.nan, T), X), "first in row 3"),
         bad(lambda Y, T, X: (Y, T, np.where(X > 2, np.inf, X)), "infinity"),
         bad(lambda Y, T, X: (Y, T, X[:, 0]), "Expected 2D array"),
-        bad(lambda Y, T, X: (Y[:1], T[:1], X[:1]), "minimum of 2"),
+        bad(lambda Y, T, X: (Y[:1], T[:1], X[:1]), "nobody in T is"),
         bad(lambda Y, T, X: (np.column_stack([Y, Y]), T, X), r"Y has shape \(60, 2\)"),
     ],
 )
@@ -276,6 +335,19 @@ def test_refuses_other_treatments_at_prediction(model):
     with pytest.raises(ValueError, match="validation has 2 parts"):
         Y, T, X = study(60)
         DUECATE().fit(Y, T, X, validation=(Y, T))
+    with pytest.raises(ValueError, match="validation_fraction"):
+        DUECATE().fit(Y, T, X, validation=0.2)
+
+
+@pytest.mark.parametrize("values", [(0.0, 1000.0), (2019.0, 2020.0), (0.0, 1e-6), (7e5, 7e5)])
+def test_a_column_of_two_values_may_be_of_any_size(values):
+    Y, T, X = study()
+    coin = np.random.default_rng(5).integers(2, size=200)
+    coded = np.column_stack([X, np.array(values)[coin]])
+    plain = np.column_stack([X, coin if values[0] < values[1] else 0 * coin])
+    a, b = (DUECATE(**FAST).fit(Y, T, rows).effect_inference(rows) for rows in (coded, plain))
+    assert_allclose(a.point_estimate, b.point_estimate, atol=1e-3)
+    assert_allclose(a.stderr, b.stderr, rtol=1e-2)
 
 
 @pytest.mark.parametrize("column", [np.full(60, 3.0), np.arange(60) * 1e-12, np.arange(60) * 1e12])

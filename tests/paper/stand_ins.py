@@ -14,6 +14,8 @@ from due.paper.trials import Recipe
 class RidgePerArm(UncertainEffects):
     """Counts its fits in the file `log`, and raises in fit while the file `broken` is there."""
 
+    _fitted = "arms_"
+
     def __init__(self, alpha=1.0, log=None, broken=None, seconds=0.0, random_state=None):
         self.alpha = alpha
         self.log = log

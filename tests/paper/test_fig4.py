@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -65,3 +66,15 @@ def test_a_seed_without_both_methods_is_left_out(presets, tmp_path):
     with pytest.raises(ValueError, match=r"btarnet failed on seed 0 \(RuntimeError.*more --seeds"):
         figure.reproduce("fig4", Options(tmp_path, seeds=1))
     assert not (tmp_path / "fig4.json").exists()
+
+
+def test_the_seeds_that_have_both_methods_are_drawn(presets, tmp_path):
+    broken = tmp_path / "broken"
+    broken.touch()
+    good, bad = presets["default"]["btarnet"], recipe(broken=str(broken))
+    presets["default"]["btarnet"] = replace(
+        good, build=lambda seed: (good if seed else bad).build(seed)
+    )
+    Figure4(presets=presets).reproduce("fig4", Options(tmp_path, seeds=2))
+    report = json.loads((tmp_path / "fig4.json").read_text())
+    assert report["seeds"] == [1] and len(report["each"]) == 1

@@ -56,7 +56,8 @@ class DUECATE(UncertainEffects, SavedEstimator):
     validation_fraction
         Share of the people held out to choose the best epoch, unless `fit` is given others.
     patience
-        Epochs without improvement after which training stops.
+        Epochs without improvement after which training stops; an epoch of the collapsed bound is
+        one step.
     finish
         As in `DUERegressor`. "gp" has the smaller error of the effect on IHDP, "noise" the wider
         intervals.
@@ -109,7 +110,7 @@ class DUECATE(UncertainEffects, SavedEstimator):
         gp_lr: float | None = 1.6e-2,
         weight_decay: float | None = None,
         validation_fraction: float = 0.3,
-        patience: int = 20,
+        patience: int = 40,
         finish: str = "gp",
         random_state: Any = None,
         device: str = "cpu",
@@ -140,7 +141,14 @@ class DUECATE(UncertainEffects, SavedEstimator):
 
         Its text has one learning rate of 1e-3 and at most 750 epochs; its code has these.
         """
-        recipe = {"own_scale": False, "bound": "elbo", "batch_size": 100, "lr": 1e-3, "gp_lr": 4e-3}
+        recipe = {
+            "own_scale": False,
+            "bound": "elbo",
+            "batch_size": 100,
+            "lr": 1e-3,
+            "gp_lr": 4e-3,
+            "patience": 20,
+        }
         return cls(**{**recipe, "random_state": random_state, **changes})
 
     def overlap(self, X: ArrayLike) -> Floats:

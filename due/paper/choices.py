@@ -6,7 +6,7 @@ from torch import Tensor
 
 from due.estimators.cate import DUECATE
 from due.networks import PreactivationResNet
-from due.paper.table3 import METHODS, NOTES, Table3
+from due.paper.table3 import METHODS, NOTES, Table3, our_recipe
 from due.paper.trials import Recipe
 
 
@@ -31,9 +31,7 @@ class StartsInTrainMode(PreactivationResNet):
 
 def change(title: str, **settings: Any) -> Recipe:
     """The default with something else."""
-    return Recipe(
-        title, lambda seed: DUECATE(random_state=seed, **settings), METHODS["due"].version
-    )
+    return Recipe(title, lambda seed: our_recipe(seed, **settings), METHODS["due"].version)
 
 
 def change_paper(title: str, **settings: Any) -> Recipe:
@@ -50,12 +48,19 @@ CHOICES: dict[str, Recipe] = {
     "due-paper": METHODS["due-paper"],
     "paper-text": change_paper("its text's rate and epochs", gp_lr=1e-3, epochs=750),
     "paper-input": change_paper("t at the input", treatment="input"),
-    "elbo": change("bound: stochastic ELBO", bound="elbo", batch_size=100, lr=1e-3, gp_lr=4e-3),
+    "elbo": change(
+        "bound: stochastic ELBO, its rates, no finish",
+        bound="elbo",
+        batch_size=100,
+        lr=1e-3,
+        gp_lr=4e-3,
+    ),
     "one-scale": change("t: the features' length scale", own_scale=False),
-    "input": change("t: at the input", treatment="input", own_scale=False),
+    "input": change("t: at the input, its scale too", treatment="input", own_scale=False),
     "q": change("finish: q(U) only", finish="q"),
     "noise": change("finish: noise of held-out people", finish="noise"),
     "nothing": change("finish: nothing", finish="nothing"),
+    "patience-40": change("patience 40, as DUECATE has it", patience=40),
     "slow": change("learning rates ÷ 4", lr=1e-3, gp_lr=4e-3),
     "train-mode": change("start: in train mode", extractor=StartsInTrainMode),
     "inducing-25": change("25 inducing points", n_inducing=25),

@@ -9,6 +9,7 @@ import json
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -55,6 +56,11 @@ def as_printed(cov_random: str, cov_certain: str, random: str, certain: str) -> 
     return {"ihdp": (random, certain), "ihdp-cov": (cov_random, cov_certain)}
 
 
+def our_recipe(seed: int, **changes: Any) -> DUECATE:
+    """DUE by its defaults, with the paper's patience: twice of it changes nothing on IHDP."""
+    return DUECATE(**{"patience": 20, "random_state": seed, **changes})
+
+
 def paper_recipe(seed: int) -> DUECATE:
     """DUE as the paper trains it."""
     return DUECATE.paper(random_state=seed)
@@ -63,12 +69,7 @@ def paper_recipe(seed: int) -> DUECATE:
 DUE_AS_PRINTED = as_printed("1.63 ± 0.06", "1.05 ± 0.05", "0.91 ± 0.04", "0.48 ± 0.02")
 
 METHODS: dict[str, Recipe] = {
-    "due": Recipe(
-        "DUE",
-        lambda seed: DUECATE(random_state=seed),
-        version=1,
-        as_printed=DUE_AS_PRINTED,
-    ),
+    "due": Recipe("DUE", our_recipe, version=1, as_printed=DUE_AS_PRINTED),
     "due-paper": Recipe(
         "DUE, the paper's recipe", paper_recipe, version=1, as_printed=DUE_AS_PRINTED
     ),

@@ -121,7 +121,10 @@ def table():
 def report(table, out):
     """Five trials of two methods, three of the other; the journal has more than one run."""
     table.reproduce("table3", Options(out, methods="due,due-paper", trials=5))
-    written = table.reproduce("table3", Options(out, methods=" bart", trials=3, command="due x"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("due.paper.table3.FRESH", 1)
+        options = Options(out, methods=" bart", trials=3, command="due x")
+        written = table.reproduce("table3", options)
     assert [file.name for file in written.files] == [f"table3.{e}" for e in ENDINGS]
     return json.loads((out / "table3.json").read_text())
 
@@ -139,6 +142,8 @@ def test_the_table_has_all_that_the_journal_holds(report):
             "bart": 3,
         }
         assert report["data"][part]["common"]["seeds"] == [0, 1, 2]
+        assert report["data"][part]["fresh"]["seeds"] == [1, 2]
+        assert report["data"][part]["fresh"]["rows"]["bart"]["minus_due"]["trials"] == 2
         assert report["data"][part]["paper_recipe_minus_due"]["trials"] == 5
     assert report["command"] == "due x"
     assert report["failures"] == []
@@ -182,6 +187,7 @@ def test_text_and_markdown_show_both_blocks_and_the_paper(report, out):
         assert "IHDP: RMSE of the effect, 68 of 75 kept" in shown
         assert "IHDP-Cov: RMSE of the effect, 38 of 75 kept" in shown
         assert "IHDP: seeds that all methods share (3)" in shown
+        assert "IHDP: those from 1 on (2)" in shown
         assert "Paper: 5 seeds" in shown
         assert "0.5 ± 0.1*" in shown
     row = report["data"]["ihdp"]["rows"]["bart"]["random"]

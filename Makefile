@@ -33,6 +33,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/tabular.py
 	$(BIN)/python benchmarks/million_rows.py
 	$(BIN)/python benchmarks/effects.py
+	$(BIN)/python benchmarks/coverage.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -12,6 +12,11 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 HELPERS = {"rival", "timing"}
 HAS_YACHT = find("uci/yacht.npz") is not None
 LINES = {  # how they begin, one space between words
+    "coverage": [
+        "world people method RMSE covered half width covered, each seed",
+        "plain 40 DUECATE ",
+        "tangled 40 GP per arm ",
+    ],
     "effects": [
         "ihdp CPU s ratio random uncertainty",
         "ihdp-cov CPU s ratio random uncertainty",

@@ -110,7 +110,7 @@ class DUECATE(UncertainEffects, SavedEstimator):
         gp_lr: float | None = 1.6e-2,
         weight_decay: float | None = None,
         validation_fraction: float = 0.3,
-        patience: int = 40,
+        patience: int = 60,
         finish: str = "gp",
         random_state: Any = None,
         device: str = "cpu",

@@ -60,7 +60,7 @@ CHOICES: dict[str, Recipe] = {
     "q": change("finish: q(U) only", finish="q"),
     "noise": change("finish: noise of held-out people", finish="noise"),
     "nothing": change("finish: nothing", finish="nothing"),
-    "patience-40": change("patience 40, as DUECATE has it", patience=40),
+    "patience-60": change("patience 60, as DUECATE has it", patience=60),
     "slow": change("learning rates ÷ 4", lr=1e-3, gp_lr=4e-3),
     "train-mode": change("start: in train mode", extractor=StartsInTrainMode),
     "inducing-25": change("25 inducing points", n_inducing=25),

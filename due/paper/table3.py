@@ -58,7 +58,7 @@ def as_printed(cov_random: str, cov_certain: str, random: str, certain: str) -> 
 
 
 def our_recipe(seed: int, **changes: Any) -> DUECATE:
-    """DUE by its defaults, with the paper's patience: twice of it changes nothing on IHDP."""
+    """DUE by its defaults, with the paper's patience, which is enough on IHDP."""
     return DUECATE(**{"patience": 20, "random_state": seed, **changes})
 
 

@@ -169,14 +169,19 @@ def check_saving(model, X, ask, path):
 
 
 def check_refusals(fitted, fit, X, ask):
-    """Of NaN, of other columns, and of a question before `fit`."""
+    """Of NaN, of words, of other columns, and of a question before `fit`."""
     holed = X.copy()
     holed.iloc[3, 1] = np.nan
     narrow = X.to_numpy()[:, :2]
     fresh = clone(fitted)
+    words = X.assign(b=["tall", "small"] * (len(X) // 2))
     with pytest.raises(ValueError, match="NaN|missing or infinite"):
         fit(fresh, holed)
+    with pytest.raises(ValueError, match="column 'b' of X holds 'tall'; encode it"):
+        fit(fresh, words)
     for question in (fitted.uncertainty, lambda rows: ask(fitted, rows)):
+        with pytest.raises(ValueError, match="column 'b' of X holds 'tall'; encode it"):
+            question(words)
         with pytest.raises(ValueError, match="NaN|missing or infinite"):
             question(holed)
         with pytest.raises(ValueError, match="2 features, but .* is expecting 3"):

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from due import archive
 from due.baselines.arm_gp import ExactGP
-from due.estimators.checks import check_whole
+from due.estimators.checks import check_columns, check_whole
 from due.estimators.rows import Floats, Scale, fit_input_scale, fit_scale
 from due.estimators.saved import Found, Memory, SavedEstimator, column_names, recall_columns
+from due.gp.exact import factor
 from due.gp.kernels import KINDS
 
 LARGEST = 5000  # rows: time grows with their cube, memory with their square
@@ -66,6 +67,7 @@ class ExactGPRegressor(RegressorMixin, SavedEstimator):
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the hyper-parameters from rows X and targets y, (N,), and keep the rows."""
         self._check_parameters()
+        check_columns(X)
         rows, target = validate_data(
             self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2
         )
@@ -100,8 +102,7 @@ class ExactGPRegressor(RegressorMixin, SavedEstimator):
     @torch.no_grad()
     def _condition(self, gp: ExactGP) -> None:
         """L of K + σ² I = L Lᵀ and α = (K + σ² I)⁻¹ (y − μ), once for all predictions."""
-        noise = gp.sigma2 * torch.eye(len(gp.x), dtype=torch.float64)
-        self._L = torch.linalg.cholesky(gp.kernel(gp.x, gp.x)[0] + noise)
+        self._L = factor(gp.kernel, gp.x, gp.sigma2)[0]
         self._alpha = torch.cholesky_solve(gp.y - gp.mu, self._L)  # (N, 1)
         self.gp_ = gp
 
@@ -109,6 +110,7 @@ class ExactGPRegressor(RegressorMixin, SavedEstimator):
     def _latent(self, X: ArrayLike) -> tuple[Floats, Floats]:
         """Mean and variance of f(x), in the units of y."""
         check_is_fitted(self)
+        check_columns(X)
         rows = validate_data(self, X, dtype=np.float64, reset=False)
         x = torch.as_tensor(self.scale_(rows))
         mean, var = (torch.cat(p) for p in zip(*map(self._batch, x.split(ROWS)), strict=True))

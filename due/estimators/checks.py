@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import _check_sample_weight
 from torch import Tensor
@@ -35,6 +36,28 @@ def check_fraction(name: str, value: Any) -> None:
     """A share, but not all."""
     if not (isinstance(value, NUMBER) and 0 <= value < 1):
         raise ValueError(f"{name}={value!r} is not in [0, 1); 0.2 takes a fifth, 0 nothing")
+
+
+def is_number(value: Any) -> bool:
+    """Whether `float` takes it."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def check_columns(X: Any) -> None:
+    """No column of a DataFrame holds words; scikit-learn would not say which one does."""
+    if not isinstance(X, pd.DataFrame):
+        return
+    for name in X.columns[[not pd.api.types.is_numeric_dtype(kind) for kind in X.dtypes]]:
+        words = [value for value in X[name].unique() if not is_number(value)]
+        if words:
+            raise ValueError(
+                f"could not convert string to float: column {name!r} of X holds {words[0]!r}; "
+                "encode it, by pandas.get_dummies or scikit-learn's OneHotEncoder"
+            )
 
 
 def check_weight(sample_weight: ArrayLike | None, X: Floats) -> Floats | None:

@@ -10,6 +10,7 @@ from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
+from due.estimators.checks import check_columns, is_number
 from due.estimators.rows import Floats
 from due.estimators.training import split
 
@@ -150,6 +151,7 @@ class EffectEstimator(BaseEstimator):
         return self._rows(X, reset=False)
 
     def _rows(self, X: ArrayLike | None, reset: bool) -> Floats:
+        check_columns(X)
         rows: Floats = validate_data(self, X, dtype=np.float64, reset=reset)
         return rows
 
@@ -264,7 +266,7 @@ def _vector(values: ArrayLike, name: str, what: str) -> Floats:
     try:
         array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
-        row = next(i for i, value in enumerate(array) if not _is_number(value))
+        row = next(i for i, value in enumerate(array) if not is_number(value))
         raise ValueError(
             f"{name} holds {str(array[row])!r} in row {row}, which is no number; code it as one, "
             f"such as ({name} == 'yes').astype(int) for a treatment; {ORDER}"
@@ -276,14 +278,6 @@ def _vector(values: ArrayLike, name: str, what: str) -> Floats:
             f"{missing.argmax()}; leave those people out of Y, T and X"
         )
     return array
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _treatments(T: ArrayLike) -> Floats:

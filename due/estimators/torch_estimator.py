@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
 from due.estimators.checks import (
+    check_columns,
     check_fraction,
     check_not_negative,
     check_positive,
@@ -133,6 +134,7 @@ class TorchEstimator(SavedEstimator):
     def _validate(self, X: ArrayLike, y: ArrayLike, **of_y: bool) -> tuple[Floats, NDArray[Any]]:
         """Parameters and data checked; a fit that goes on wants rows as they were."""
         self._check_parameters()
+        check_columns(X)
         rows, target = validate_data(
             self,
             X,
@@ -302,6 +304,7 @@ class TorchEstimator(SavedEstimator):
 
     def _checked(self, X: ArrayLike) -> Floats:
         check_is_fitted(self)
+        check_columns(X)
         rows: Floats = validate_data(self, X, dtype=np.float64, allow_nd=True, reset=False)
         self._check_shape(rows)
         return rows

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from due.estimators.checks import check_columns
 from due.estimators.effects import EffectEstimator
 from due.estimators.rows import Floats
 
@@ -46,6 +47,7 @@ class TreatmentColumn(RegressorMixin, BaseEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> "TreatmentColumn":
         """Learn from rows that hold covariates and, in one column, the treatment."""
+        check_columns(X)
         rows, outcomes = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         people, t = self._apart(rows)
         self.estimator_ = clone(self.estimator).fit(outcomes, t, people)
@@ -54,6 +56,7 @@ class TreatmentColumn(RegressorMixin, BaseEstimator):
     def predict(self, X: ArrayLike) -> Floats:
         """Expected outcome of each row under its own treatment."""
         check_is_fitted(self)
+        check_columns(X)
         rows = validate_data(self, X, dtype=np.float64, reset=False)
         people, t = self._apart(rows)
         outcomes = self.estimator_.potential_outcomes(people)

@@ -29,7 +29,7 @@ def log_marginal_likelihood(
     mu: Float[Tensor, " T"] | float = 0.0,
 ) -> MarginalLikelihood:
     """log N(y_t | μ_t, K_t + σ² I) with its two terms apart."""
-    L = _factor(kernel, h, sigma2)
+    L = factor(kernel, h, sigma2)
     white = torch.linalg.solve_triangular(L, (y.double() - mu).mT[..., None], upper=False)[..., 0]
     data_fit = -0.5 * white.square().sum(-1)
     complexity = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
@@ -47,14 +47,17 @@ def posterior(
     mu: Float[Tensor, " T"] | float = 0.0,
 ) -> tuple[Float[Tensor, "P T"], Float[Tensor, "T P P"]]:
     """Mean and covariance of f(h_new) given y, without noise."""
-    L = _factor(kernel, h, sigma2)
+    L = factor(kernel, h, sigma2)
     A = torch.linalg.solve_triangular(L, kernel(h, h_new), upper=False)  # (T, N, P)
     white = torch.linalg.solve_triangular(L, (y.double() - mu).mT[..., None], upper=False)
     mean = mu + (A.mT @ white)[..., 0].mT
     return mean, kernel(h_new, h_new) - A.mT @ A
 
 
-def _factor(kernel: Kernel, h: Tensor, sigma2: Tensor) -> Tensor:
+def factor(
+    kernel: Kernel, h: Float[Tensor, "N J"], sigma2: Float[Tensor, " noises"]
+) -> Float[Tensor, "T N N"]:
+    """L of K + σ² I = L Lᵀ, with as much more noise as it needs where σ² is next to nothing."""
     eye = torch.eye(len(h), dtype=torch.float64, device=h.device)
     K = kernel(h, h) + sigma2.double()[:, None, None] * eye
     L, info = torch.linalg.cholesky_ex(K)

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import cdist
 
-from due.baselines import ArmGP
+from due.baselines import ArmGP, ExactGPRegressor
 from due.gp.cholesky import JitterWarning
 
 
@@ -66,6 +66,8 @@ def test_outcomes_without_noise_and_repeated_people_are_taken(study):
         warnings.simplefilter("ignore", JitterWarning)
         model = ArmGP().fit(y + 2 * t, t, X)
         assert_allclose(model.effect(X), 2.0, atol=0.1)
+        regressor = ExactGPRegressor().fit(X, y)
+        assert_allclose(regressor.predict(X), y, atol=0.05 * y.std())
 
 
 def test_people_of_validation_are_learned_from(study):

@@ -1,4 +1,4 @@
-"""What each choice behind DUE's rows of Table 3 buys: one changed at a time, on the same seeds."""
+"""What each choice behind DUE's rows of Table 3 buys: changed in turn, on the same seeds."""
 
 from typing import Any
 
@@ -77,7 +77,7 @@ SMOKE: dict[str, Recipe] = {
 }
 
 ARTEFACT = Table3(
-    title="What each choice buys on IHDP: DUE with one of them changed",
+    title="What each choice buys on IHDP: DUE with something changed",
     presets={"default": CHOICES, "smoke": SMOKE},
     notes=(NOTES[0], NOTES[2]),
 )

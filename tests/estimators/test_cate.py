@@ -132,7 +132,7 @@ def test_a_treatment_that_follows_from_a_covariate_shows_in_the_overlap():
     assert model.uncertainty([[-3.0, 0.0]]) > 4 * model.uncertainty([[0.0, 0.0]])
 
 
-def test_one_person_apart_does_not_hide_others_who_are_alone(model):
+def test_one_person_apart_does_not_hide_others_who_are_alone():
     Y, T, X = study()
     X[np.flatnonzero(T == 1)[0]] = 60.0
     model = DUECATE(**FAST).fit(Y, T, X=X)

@@ -51,8 +51,10 @@ def check_columns(X: Any) -> None:
     """No column of a DataFrame holds words; scikit-learn would not say which one does."""
     if not isinstance(X, pd.DataFrame):
         return
-    for name in X.columns[[not pd.api.types.is_numeric_dtype(kind) for kind in X.dtypes]]:
-        words = [value for value in X[name].unique() if not is_number(value)]
+    for name, column in X.items():
+        if pd.api.types.is_numeric_dtype(column):
+            continue
+        words = [value for value in column.dropna().unique() if not is_number(value)]
         if words:
             raise ValueError(
                 f"could not convert string to float: column {name!r} of X holds {words[0]!r}; "

@@ -31,7 +31,7 @@ class Study(NamedTuple):
         return Study(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
 
     def hold_out(self, fraction: float, seed: int) -> "tuple[Study, Study]":
-        """People to learn from and people to choose the epoch on, treated ones in both."""
+        """People to learn from and people to choose the epoch on, each arm in its share."""
         kept, held = (rows.numpy() for rows in split(len(self.y), fraction, self.t, seed))
         return Study(*(part[kept] for part in self)), Study(*(part[held] for part in self))
 

@@ -65,7 +65,7 @@ class TreatmentColumn(RegressorMixin, BaseEstimator):
     def _apart(self, rows: Any) -> tuple[Floats, Floats]:
         width, names = rows.shape[1], list(getattr(self, "feature_names_in_", ()))
         column = names.index(self.column) if self.column in names else self.column
-        if width < 2 or not (isinstance(column, int) and -width <= column < width):
+        if width < 2 or not (isinstance(column, int | np.integer) and -width <= column < width):
             raise ValueError(
                 f"column={self.column!r} of {names or f'{width} columns'} cannot be the "
                 "treatment; X holds the covariates and one column of 0 and 1"

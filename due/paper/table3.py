@@ -133,8 +133,8 @@ NOTES = (
     "deferral, so that they are not like for like.",
     "On common seeds, p: two-sided Wilcoxon signed-rank test of the paired differences, which "
     "are above zero where DUE has the smaller error. DUE's defaults were chosen on seeds 0 to "
-    f"{FRESH - 1}; the seeds from {FRESH} on had no part in it. DUE is DUECATE by its defaults, but "
-    "with a patience of 20 epochs instead of 60.",
+    f"{FRESH - 1}; the seeds from {FRESH} on had no part in it. DUE is DUECATE by its defaults, "
+    "but with a patience of 20 epochs instead of 60.",
 )
 
 

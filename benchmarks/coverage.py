@@ -1,7 +1,7 @@
-"""How often 95 % intervals hold the true effect, where it is known: two made-up worlds.
+"""How often 95 % intervals contain the true effect, in two simulated worlds where it is known.
 
-Five normal covariates, a coin decides who is treated, τ(x) = 1 + sin 2x₁ (standard deviation .70),
-noise of .2. What people have without treatment is x₂ + x₃²/2 in the plain world and
+Five normal covariates, treatment at random, τ(x) = 1 + sin 2x₁ (standard deviation .70), noise of
+standard deviation .2. The outcome without treatment is x₂ + x₃²/2 in the plain world and
 sin 2x₂ + x₃ x₄ in the tangled one. Means over seeds, on 1,000 new people.
 
     python benchmarks/coverage.py [--seeds 3] [--smoke]
@@ -17,8 +17,9 @@ import torch
 from due.baselines import ArmGP
 from due.estimators import DUECATE
 from due.estimators.effects import UncertainEffects
-from due.estimators.rows import Floats
-from due.gp.cholesky import JitterWarning
+from due.gp import JitterWarning
+from due.rows import Floats
+from due.training import Recipe
 
 PEOPLE = (300, 1000)
 WORLDS: dict[str, Callable[[Floats], Floats]] = {
@@ -27,7 +28,7 @@ WORLDS: dict[str, Callable[[Floats], Floats]] = {
 }
 METHODS: dict[str, Callable[[int], UncertainEffects]] = {
     "DUECATE": lambda seed: DUECATE(random_state=seed),
-    "DUECATE, patience 20": lambda seed: DUECATE(patience=20, random_state=seed),
+    "DUECATE, patience 20": lambda seed: DUECATE(recipe=Recipe(patience=20), random_state=seed),
     "DUECATE, the paper's recipe": lambda seed: DUECATE.paper(random_state=seed),
     "GP per arm": lambda seed: ArmGP(),
 }
@@ -56,7 +57,7 @@ def main() -> None:
 
 
 def measure(name: str, world: str, n: int, seed: int) -> list[float]:
-    """RMSE of the effects, share of them inside their intervals, mean half width of those."""
+    """RMSE of the effects, share of them inside their intervals, mean half width of intervals."""
     X, tau = people(n, seed)
     rng = np.random.default_rng([seed, 1])
     T = rng.integers(2, size=n)

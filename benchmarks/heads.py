@@ -1,9 +1,9 @@
-"""What a prediction costs: each single-pass classifier's head, and all of it beside a softmax.
+"""What a prediction costs: the head of each single-pass classifier, and the total over a softmax's.
 
-One network, 64 → 128 with 4 residual layers, bounded and folded, in float64 as all estimators
-predict; a head goes from its 128 features to class probabilities (DDU also to its density, which
-is its uncertainty). Weights after one epoch on random rows: only the shapes matter. Bursts in turn,
-medians over rounds, one thread.
+All methods have the same network, 64 → 128 with 4 residual layers, bounded and folded, in float64
+as all estimators predict. A head computes class probabilities from its 128 features (DDU also the
+density, which is its uncertainty). Weights are those after one epoch on random rows, because only
+shapes matter. Short bursts in turns, medians over rounds, one thread.
 
     python benchmarks/heads.py [--smoke]
 """
@@ -25,7 +25,7 @@ from due.estimators import DUEClassifier
 
 CLASSES = (2, 10, 100)
 BATCHES = (1, 512)
-D, ROWS_A_CLASS = 64, 10
+D, ROWS_PER_CLASS = 64, 10
 METHODS: dict[str, Callable[[], Any]] = {
     "softmax": lambda: SoftmaxClassifier(c=0.95, epochs=1, random_state=0),
     "DUE": lambda: DUEClassifier(epochs=1, random_state=0),
@@ -48,7 +48,7 @@ def main() -> None:
     rounds, burst = (1, 0.0) if smoke else (15, 0.05)
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, 1 thread of {os.cpu_count()}, load {os.getloadavg()[0]:.1f}")
-    print("head: µs a row; total: network and head over network and softmax\n")
+    print("head: µs per row; total: network and head over network and softmax\n")
     columns = [f"{what}, batch {n}" for n in batches for what in ("head", "total")]
     print(f"{'':26}{'classes':>8}" + "".join(f"{column:>18}" for column in columns))
     for T in classes:
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def measure(parts: dict[str, Parts], n: int, rounds: int, burst: float) -> dict[str, str]:
-    """Cells of each method: µs a row of its head, and its total over the softmax's."""
+    """Cells of each method: µs per row of its head, and its total over the softmax's."""
     x = torch.as_tensor(np.random.default_rng(1).normal(size=(n, D)))
     calls: dict[str, Callable[[], object]] = {}
     for name, (f, head) in parts.items():
@@ -80,13 +80,12 @@ def both(f: nn.Module, head: Call, x: Tensor) -> object:
 
 def split(estimator: Any, T: int) -> Parts:
     """The network of a fitted estimator of T classes, and what follows it."""
-    X = np.random.default_rng(0).normal(size=(ROWS_A_CLASS * T, D))
+    X = np.random.default_rng(0).normal(size=(ROWS_PER_CLASS * T, D))
     estimator.fit(X, np.arange(len(X)) % T)
-    frozen = estimator.frozen_
-    f, frozen.f = frozen.f, nn.Identity()
+    model = estimator.predictor_.model
     if isinstance(estimator, DDUClassifier):
-        return f, lambda h: (frozen.predict(h), frozen.log_density(h))
-    return f, estimator._probabilities
+        return model.f, lambda h: (model.probabilities(h), model.foreign(h))
+    return model.f, model.probabilities
 
 
 if __name__ == "__main__":

@@ -1,12 +1,10 @@
-"""A million rows of ten columns: does memory stay flat, and how many rows pass in a second?
+"""A million rows of ten columns: does memory stay flat, and how many rows per second?
 
-A fresh process for each estimator. Memory is resident, in MB, beside what it was once the data
-were loaded: X and y in float64 take 88 MB for a million rows. It is read twice a second in a
-thread, so a rise shorter than that may be missed by the course, but not by the peak, which the
-kernel keeps.
+Each estimator runs in a fresh process. Memory is resident memory, in MB, minus what it was once the
+data were loaded; X and y in float64 take 88 MB for a million rows. A thread reads it twice per
+second; a shorter rise is missing in the course, but not in the peak, which the kernel keeps.
 
-Where the allocator puts blocks differs from process to process, so --repeats 3 says more of the
-peaks than one run.
+The allocator places blocks differently in each process, so peaks vary: use --repeats 3.
 
     python benchmarks/million_rows.py [--rows 1000000] [--epochs 1] [--repeats 1] [--threads 1]
     python benchmarks/million_rows.py --smoke
@@ -88,7 +86,7 @@ def warm_up(name: str, rows: int) -> None:
 
 
 def made_up(rows: int) -> tuple[Any, Any]:
-    """y = sin(x₁ + x₂) + ½ x₃ x₄ + noise of 0.1; six columns say nothing."""
+    """y = sin(x₁ + x₂) + ½ x₃ x₄ + noise of standard deviation 0.1; six columns are irrelevant."""
     rng = np.random.default_rng(0)
     X = rng.standard_normal((rows, COLUMNS))
     y = np.sin(X[:, 0] + X[:, 1]) + 0.5 * X[:, 2] * X[:, 3]
@@ -97,7 +95,7 @@ def made_up(rows: int) -> tuple[Any, Any]:
 
 
 def watched(call: Callable[[], object]) -> dict[str, Any]:
-    """Seconds, peak memory, and its course at five moments of the call."""
+    """Seconds, peak memory, and memory at five moments of the call."""
     course: list[float] = []
     over = threading.Event()
 

@@ -1,4 +1,4 @@
-"""How far each way to compute E[softmax(f)] is from a million samples, and what a row costs.
+"""Error of each way to compute E[softmax(f)], against a million samples, and its cost per row.
 
 For T classes and latent variance v: the largest error over rows, in entropy / ln T, of
 "quasi" (the default), "monte_carlo" (32 samples) and "mean_field". One row is the prior (equal
@@ -42,7 +42,7 @@ def main() -> None:
         for i, variance in enumerate(VARIANCES):
             row = "".join(f"{errors[method][i].max().item():13.4f}" for method in METHODS)
             print(f"{T:5d} {variance!s:>9}" + row)
-    print("\nmicroseconds a row, float32, 256 rows at once, one thread")
+    print("\nmicroseconds per row, float32, 256 rows at once, one thread")
     print(f"{'T':>5} {'':>9}" + "".join(f"{method:>13}" for method in METHODS))
     for T in timed:
         costs = "".join(f"{cost(T, method, seconds):13.2f}" for method in METHODS)

@@ -18,7 +18,8 @@ from gpytorch.variational import (
 from torch import Tensor, nn
 
 from due.gp import Gaussian, InducingGP
-from due.model import DUE
+from due.methods import DUE
+from due.methods.method import Plain
 
 
 class RivalGP(gpytorch.models.ApproximateGP):
@@ -55,8 +56,11 @@ class RivalGP(gpytorch.models.ApproximateGP):
         strategy.variational_params_initialized.fill_(1)
 
 
-class RivalLoss(nn.Module):
-    """−ELBO/N of features and GPyTorch's GP under Gaussian noise."""
+class RivalLoss(Plain):
+    """A network and GPyTorch's GP on its features, as a method that `due.training.fit` trains.
+
+    The loss is −ELBO/N under Gaussian noise; all values start as those of `model`.
+    """
 
     def __init__(self, f: nn.Module, model: DUE) -> None:
         super().__init__()
@@ -65,9 +69,13 @@ class RivalLoss(nn.Module):
         self.likelihood.noise = model.likelihood.sigma2.item()
         self.elbo = VariationalELBO(self.likelihood, self.gp, num_data=model.n_data)
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """The loss of a batch."""
+    def forward(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The loss of a batch without weights."""
         return -self.elbo(self.gp(self.f(x)), y[:, 0])
+
+    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+        """−E_q[log p(y_i | f_i)] per row."""
+        return -self.likelihood.expected_log_prob(y[:, 0], self.gp(self.f(x)))
 
 
 class RivalHead(nn.Module):

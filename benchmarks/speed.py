@@ -1,7 +1,8 @@
-"""How fast `due` is, beside GPyTorch at its best, and how it scales with N, M, J and T.
+"""How fast `due` is against GPyTorch at its best, and how it scales with N, M, J and T.
 
-Same network, constraint, values, optimiser and thread count on both sides; bursts of the two in
-turn, medians of the ratios of each round. Memory is the peak resident size in fresh processes.
+Both sides have the same network, constraint, values, optimiser and number of threads. They run in
+turns, in short bursts; printed is the median over rounds of the ratio. Memory is the peak resident
+size of a fresh process.
 
     python benchmarks/speed.py [--quick | --smoke] [--json FILE] [--threads 1]
 """
@@ -15,6 +16,7 @@ import re
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,14 +24,14 @@ import torch
 from timing import Times, fresh_peak, in_process, interleave, peak
 from torch import Tensor, nn
 
-from due.frozen import FrozenGP
-from due.gp import Gaussian, InducingGP, Softmax, features, initialise
+from due.gp import FrozenGP, Gaussian, InducingGP, Softmax, features, initialise
 from due.lipschitz import constrain, fold
-from due.model import DUE
+from due.methods import DUE
 from due.networks import FCResNet
-from due.train import train
+from due.rows import Table
+from due.training import Recipe, fit
 
-GIGABYTES = 8.0  # that a rival process may ask for
+GIGABYTES = 8.0  # memory limit of a GPyTorch process
 Results = dict[str, Any]
 
 
@@ -139,7 +141,7 @@ def ihdp_model(x: Tensor, J: int = 200, M: int = 100) -> DUE:
 def stepper(
     model: nn.Module, batch: tuple[Tensor, Tensor], compiled: bool = False
 ) -> Callable[[], None]:
-    """One step as `due.train` takes it: the loss is read, for a loss that is not finite."""
+    """One step as `due.training.fit` takes it, which reads each loss to see if it is finite."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     loss_of = torch.compile(model) if compiled else model
     model.train()
@@ -193,11 +195,11 @@ def head(size: Size) -> Results:
     print(
         f"   {size.rows} rows at once: " + ", ".join(f"{n} {v:.1f} µs/row" for n, v in rows.items())
     )
-    return {**summary(times, "theirs"), "ratio_to_authors": authors, "microseconds_a_row": rows}
+    return {**summary(times, "theirs"), "ratio_to_authors": authors, "microseconds_per_row": rows}
 
 
 def class_gp(N: int, T: int = 10, M: int = 10, J: int = 640) -> tuple[InducingGP, Tensor]:
-    """A GP with values of its own for each class, and features to predict."""
+    """A GP with its own values per class, and features to predict from."""
     gp = InducingGP(normal(M, J).double(), T, 0.5 * J**0.5)
     gp.set_q(2 * normal(T, M, seed=1).double(), 0.3 * normal(T, M, M, seed=2).tril().double())
     return gp, normal(M, J).repeat(N // M + 1, 1)[:N] + 0.3 * normal(N, J, seed=3)
@@ -255,16 +257,16 @@ def outcome(theirs: Results) -> str:
 def scaling(size: Size) -> Results:
     print("\nd. Scaling: time, and memory over imports and data")
     epochs = [{"N": N} | measure("epoch", size, N=N) for N in size.epochs]
-    print("   an epoch of the model of a., batches of 1,000, through due.train")
-    print(f"   {'N':>9} {'s an epoch':>11} {'µs a row':>9} {'data MB':>8} {'MB besides':>11}")
+    print("   an epoch of the model of a., batches of 1,000, through due.training.fit")
+    print(f"   {'N':>9} {'s / epoch':>11} {'µs / row':>9} {'data MB':>8} {'MB besides':>11}")
     for row in epochs:
         print(
             f"   {row['N']:9,d} {row['seconds']:11.2f} {1e6 * row['seconds'] / row['N']:9.1f} "
             f"{row['data']:8.0f} {row['megabytes']:11.0f}"
         )
     print("   head only, features (128, J) given: a training step; prediction, 64 rows at once")
-    print(f"   {'M':>5} {'J':>5} {'T':>5} {'kernels':>8} {'ms a step':>10} {'MB':>6} ", end="")
-    print(f"{'µs a row':>9} {'MB':>6}")
+    print(f"   {'M':>5} {'J':>5} {'T':>5} {'kernels':>8} {'ms / step':>10} {'MB':>6} ", end="")
+    print(f"{'µs / row':>9} {'MB':>6}")
     rows = []
     for settings in size.heads:
         rows.append(settings | measure("head_step", size, burst=size.burst, **settings))
@@ -283,18 +285,17 @@ def epoch(N: int) -> Results:
     y = torch.randn(N, 1, generator=torch.Generator().manual_seed(1))
     model = ihdp_model(x[:1000])
     model.n_data = N
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
-    settle = x[:1000], y[:1000]
-    train(model, settle, optimizer=optimizer, epochs=2, batch_size=1000, progress=False)
-    before, began = fresh_peak(), time.perf_counter()
-    train(model, (x, y), optimizer=optimizer, epochs=1, batch_size=1000, progress=False)
-    seconds = time.perf_counter() - began
-    return {"seconds": seconds, "data": 26 * 4 * N / 1e6, "megabytes": peak() - before}
+    recipe = Recipe(lr=1e-3, batch_size=1000)
+    few, all_rows = Table(x[:1000], y[:1000]), Table(x, y)
+    fit(model, few, replace(recipe, epochs=2), start=False, progress=False)  # warm-up
+    before = fresh_peak()
+    history = fit(model, all_rows, replace(recipe, epochs=1), start=False, progress=False)
+    return {"seconds": sum(history.seconds), "data": 26 * 4 * N / 1e6, "megabytes": peak() - before}
 
 
 def head_step(M: int, J: int, T: int, shared: bool, burst: float) -> Results:
     small = DUE(nn.Identity(), InducingGP(normal(2, 2)), Gaussian(), n_data=10)
-    stepper(small, (normal(2, 2), normal(2, 1)))()  # 80 MB of libraries wait for a first step
+    stepper(small, (normal(2, 2), normal(2, 1)))()  # the first step loads 80 MB of libraries
     h = normal(128, J).requires_grad_()
     gp = InducingGP(normal(M, J, seed=1).double(), T, J**0.5, "rbf", shared)
     likelihood = Gaussian() if T == 1 else Softmax(T)
@@ -328,7 +329,7 @@ CASES: dict[str, Callable[..., Results]] = {
 
 
 def measure(case: str, size: Size, gigabytes: float | None = None, **settings: Any) -> Results:
-    """In a fresh process, but for SMOKE: there the imports would take most of the time."""
+    """In a fresh process, except for SMOKE, where imports would take most of the time."""
     if size is SMOKE:
         return CASES[case](**settings)
     whole = {"case": case, "threads": torch.get_num_threads(), **settings}
@@ -340,7 +341,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def agree(ours: Tensor, theirs: Tensor, tolerance: float = 2e-3) -> None:
-    """Both sides must compute the same thing before their times mean anything."""
+    """Check that both sides compute the same thing."""
     torch.testing.assert_close(ours.float(), theirs.float(), rtol=0, atol=tolerance)
 
 

@@ -1,14 +1,14 @@
-"""DUE with its defaults on tables, beside what one would try first: one command prints all of it.
+"""DUE with its defaults on tables, against the methods one would try first.
 
 1. scikit-learn's own sets, 5 folds: logistic or ridge regression on scaled inputs, random forest.
    DUE may trail the better of the two by 1 point of accuracy (2 under 500 rows) or 3 % of RMSE.
 2. Digits with classes 5 to 9 held out, 5 seeds: AUROC of seen against unseen classes.
 3. Six UCI sets (DUE_DATA must hold them), the first of their 20 standard splits: RMSE, NLL and
-   coverage of 90 % intervals, beside a random forest, an exact GP and a plain network.
+   coverage of 90 % intervals, against a random forest, an exact GP and a plain network.
 
 Nothing is tuned on these sets. Each finished fit is a line of OUT/tabular.jsonl: the same command
-goes on where it was stopped, and says how many lines of DUE are of other sources than the present
-ones. The table is printed, and written to OUT/tabular.txt.
+continues where it was stopped, and says how many lines of DUE were computed by other sources than
+the present ones. The table is printed, and written to OUT/tabular.txt.
 
     DUE_DATA=.data python benchmarks/tabular.py [--out results] [--quick | --smoke] [--splits 5]
 """
@@ -43,14 +43,16 @@ from torch import Tensor, nn
 import due
 from due import DUEClassifier, DUERegressor
 from due.data import uci
-from due.estimators.rows import fit_scale
-from due.estimators.training import split
+from due.experiments.journal import read_lines
 from due.gp import Gaussian
+from due.methods.method import Plain, weighted_mean
 from due.metrics import accuracy, auroc, coverage, ece, entropy, gaussian_nll, rmse
 from due.networks import FCResNet
-from due.train import train
+from due.rows import Floats, Table
+from due.rows.scale import fit_scale
+from due.rows.source import split
+from due.training import Recipe, fit
 
-Floats = NDArray[np.float64]
 Line = dict[str, Any]
 CLASSES = {
     "breast cancer": datasets.load_breast_cancer,
@@ -108,7 +110,9 @@ def main() -> None:
     parser.add_argument(
         "--smoke", action="store_true", help="seconds: same code, tiny settings; nothing is written"
     )
-    parser.add_argument("--splits", type=int, default=5, help="of the 20 standard ones of UCI")
+    parser.add_argument(
+        "--splits", type=int, default=5, help="how many of UCI's 20 standard splits"
+    )
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -124,7 +128,7 @@ def main() -> None:
 
 
 def make(size: Size, journal: Path) -> None:
-    """Fit what the journal has not; print the tables and write them beside it."""
+    """Fit what is missing in the journal; print the tables and write them beside it."""
     lines = run(list(all_tasks(size)), journal)
     parts = [benchmarks(lines), unseen(lines), uci_table(lines), *stale(lines)]
     text = "\n\n".join(parts) + "\n"
@@ -133,9 +137,8 @@ def make(size: Size, journal: Path) -> None:
 
 
 def run(tasks: list[Task], journal: Path) -> list[Line]:
-    """The lines of all tasks, computing those the journal has not."""
-    text = journal.read_text(encoding="utf-8") if journal.exists() else ""
-    done = {key(line): line for line in map(json.loads, text.splitlines())}
+    """The lines of all tasks; those missing in the journal are computed."""
+    done = {key(line): line for line in read_lines(journal)}  # packed ones too
     for i, task in enumerate(tasks):
         if task.key in done:
             continue
@@ -258,11 +261,11 @@ def due_regressor(X: Floats, y: Floats, X_test: Floats, seed: int, size: Size) -
 
 
 def forest(X: Floats, y: Floats, X_test: Floats, seed: int, size: Size) -> Prediction:
-    """500 trees; variance = spread of the trees at x + noise, a constant.
+    """500 trees; variance = variance of the trees' predictions at x + noise, a constant.
 
-    noise = max(0, mean squared out-of-bag error − mean out-of-bag spread): the variances add up
-    to the error that the forest makes on rows its trees have not seen, unless the spread alone is
-    larger.
+    noise = max(0, mean squared out-of-bag error − mean out-of-bag variance), so that the two add up
+    to the forest's squared error on rows that its trees have not seen, unless the variance alone
+    is larger.
     """
     model = RandomForestRegressor(size.trees, random_state=seed).fit(X, y)
     votes = np.stack([tree.predict(X) for tree in model.estimators_])
@@ -283,58 +286,47 @@ def exact_gp(X: Floats, y: Floats, X_test: Floats, seed: int, size: Size) -> Pre
         kernel + WhiteKernel(0.1, (1e-6, 1e1)), normalize_y=True, random_state=seed
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # a column without use: l at its bound
+        warnings.simplefilter("ignore", ConvergenceWarning)  # an irrelevant column: l at its bound
         model.fit(scaler.transform(X[kept]), y[kept])
     return Prediction(*model.predict(scaler.transform(X_test), return_std=True))
 
 
-class PlainNetwork(nn.Module):
-    """y = w·f(x) + b + N(0, σ²), trained by its likelihood: DUE without bound and without GP."""
+class PlainNetwork(Plain):
+    """y ~ N(f(x), σ²), trained by its likelihood: DUE without bound and without GP."""
 
     def __init__(self, D: int) -> None:
         super().__init__()
-        self.f, self.output, self.noise = FCResNet(D, 128, 4), nn.Linear(128, 1), Gaussian()
+        self.f, self.noise = nn.Sequential(FCResNet(D, 128, 4), nn.Linear(128, 1)), Gaussian()
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """−mean log N(y; w·f(x) + b, σ²)."""
-        mean = self.output(self.f(x))
-        return -self.noise.expected_log_prob(mean, torch.zeros_like(mean), y).mean()
+    def forward(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
+        """−mean_i w_i log N(y_i; f(x_i), σ²)."""
+        return weighted_mean(self.losses(x, y), weights)
+
+    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+        """−log N(y_i; f(x_i), σ²) per row."""
+        mean = self.f(x)
+        return -self.noise.expected_log_prob(mean, torch.zeros_like(mean), y)
 
 
 def plain_network(X: Floats, y: Floats, X_test: Floats, seed: int, size: Size) -> Prediction:
     """Adam 2e-3 (σ² 1e-2) in batches of 64, a fifth held out, patience 30, at most 4,000 steps.
 
-    On a few hundred rows that is more steps than DUE takes; the held-out rows say when to stop.
+    On a few hundred rows that is more steps than DUE takes; held-out rows decide when to stop.
     """
     one = np.ones(len(X))
     x_scale, y_scale = fit_scale(X, one), fit_scale(y[:, None], one)
-    data = tensor(x_scale(X)), tensor(y_scale(y[:, None]))
+    table = Table(x_scale.tensor(X), y_scale.tensor(y[:, None]))
     kept, held = split(len(X), 0.2, None, seed)
-    held_out = [part[held] for part in data]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = PlainNetwork(X.shape[1])
-    weights = [*model.f.parameters(), *model.output.parameters()]
-    groups = [{"params": weights}, {"params": model.noise.parameters(), "lr": 1e-2}]
-    train(
-        model,
-        tuple(part[kept] for part in data),
-        optimizer=torch.optim.Adam(groups, lr=2e-3, fused=True),
-        epochs=-(-size.steps * 64 // len(kept)),
-        batch_size=64,
-        validation=lambda: model(*held_out).item(),
-        patience=30,
-        seed=seed,
-        progress=False,
-    )
+    epochs = -(-size.steps * 64 // len(kept))
+    recipe = Recipe(lr=2e-3, head_lr=1e-2, batch_size=64, epochs=epochs, patience=30)
+    fit(model, table.part(kept), recipe, held_out=table.part(held), seed=seed, progress=False)
     with torch.no_grad():
-        mean = model.output(model.f(tensor(x_scale(X_test)))).double().numpy()
+        mean = model.f(x_scale.tensor(X_test)).double().numpy()
         std = model.noise.sigma2.sqrt().expand(len(X_test)).numpy()
     return Prediction(y_scale.inverse(mean)[:, 0], std * y_scale.std)
-
-
-def tensor(values: Floats) -> Tensor:
-    return torch.as_tensor(values, dtype=torch.float32)
 
 
 REGRESSORS: dict[str, Callable[[Floats, Floats, Floats, int, Size], Prediction]] = {
@@ -416,7 +408,7 @@ def stale(lines: list[Line]) -> list[str]:
     if not others:
         return []
     return [
-        f"{others} of {len(ours)} DUE fits are of other sources; delete their lines to fit anew"
+        f"{others} of {len(ours)} DUE fits are by other sources; delete their lines to fit again"
     ]
 
 

@@ -1,4 +1,4 @@
-"""Times on a machine that others use too: short bursts in turn, and medians of per-round ratios."""
+"""Times on a shared machine: short bursts in turns, and medians over rounds of ratios."""
 
 import json
 import resource
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Times(NamedTuple):
-    """Seconds a call, one entry a round; round i of all names ran within the same second or so."""
+    """Seconds per call, one entry per round; round i of all names ran within about a second."""
 
     rounds: dict[str, list[float]]
 

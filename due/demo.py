@@ -27,15 +27,13 @@ from sklearn.model_selection import train_test_split
 from due.baselines import SoftmaxClassifier
 from due.data.toy import Moons, cosine_sum, random_cosines, two_moons
 from due.estimators import DUEClassifier, DUERegressor
+from due.experiments.journal import Json, versions
 from due.metrics import accuracy, auroc, coverage, ece, entropy, rmse
-from due.paper.artefact import versions
 from due.storage import atomic_write
 
 Floats = NDArray[np.float64]
-Json = dict[str, Any]
 Classifier = DUEClassifier | SoftmaxClassifier
 SEEN, UNSEEN = "#0072B2", "#D55E00"  # Okabe and Ito: told apart by the colour-blind too
-NEUTRAL = "#444444"
 X_RANGE, Y_RANGE = (-3.0, 4.0), (-2.5, 3.0)
 LN2 = float(np.log(2))
 
@@ -189,15 +187,13 @@ def draw_strips(
             line = axes[2 * kind + end]
             label = f"{name},\n{which} OOD"
             line[0].set_ylabel(label, rotation=0, ha="right", va="center", color=colour)
-            for ax, row, said in zip(line, rows, due.predict(X[rows]), strict=True):
+            for ax, row, predicted in zip(line, rows, due.predict(X[rows]), strict=True):
                 ax.imshow(X[row].reshape(8, 8), cmap="gray_r", vmin=0, vmax=16)
-                ax.set_title(f"{scores[kind][row]:.3f} → {said}", fontsize=8, pad=2)
+                ax.set_title(f"{scores[kind][row]:.3f} → {predicted}", fontsize=8, pad=2)
                 ax.set(xticks=[], yticks=[])
                 for spine in ax.spines.values():
                     spine.set(color=colour, lw=1.5)
-    place.supxlabel(
-        "above each image: its OOD score → the class that the model would say", fontsize=9
-    )
+    place.supxlabel("above each image: its OOD score → the predicted class", fontsize=9)
 
 
 # a regression with a gap
@@ -286,11 +282,11 @@ def plane(n: int) -> tuple[Floats, Floats]:
 def draw_moons(data: Moons, maps: dict[str, Floats], n: int) -> Figure:
     """Two maps of the entropy with one scale of colours, and the points."""
     figure = Figure(figsize=(10, 4.2), dpi=150, layout="constrained")
-    figure.suptitle("Two moons: where is the class in doubt?", fontsize=14)
+    figure.suptitle("Two moons: where is the class uncertain?", fontsize=14)
     panels = figure.subplots(1, 2, sharey=True)
     titles = {
-        "due": "DUE: sure near the data only",
-        "softmax": "softmax, same network: sure almost everywhere",
+        "due": "DUE: certain only near the data",
+        "softmax": "softmax, same network: certain almost everywhere",
     }
     for axes, (name, title) in zip(panels, titles.items(), strict=True):
         image = axes.pcolormesh(
@@ -327,7 +323,7 @@ def in_turns(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, f
 
 
 def table(numbers: Json) -> str:
-    """All that matters, in some twenty lines."""
+    """The main numbers, in about twenty lines."""
     return "\n".join([*digits_lines(numbers["digits"]), "", *toy_lines(numbers)])
 
 
@@ -347,7 +343,7 @@ def digits_lines(n: Json) -> Iterator[str]:
     yield line("AUROC of 5–9, by predictive entropy", "auroc_entropy", ".3f")
     yield line("training, s", "fit_seconds", ".1f", f"{n['fit_ratio']:.1f}")
     micro = "predict_microseconds_per_row"
-    yield line("prediction, µs a row", micro, ".1f", f"{n['predict_ratio']:.1f}")
+    yield line("prediction, µs per row", micro, ".1f", f"{n['predict_ratio']:.1f}")
 
 
 def toy_lines(numbers: Json) -> Iterator[str]:

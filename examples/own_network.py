@@ -1,6 +1,6 @@
 """Bring your own network: any `nn.Module` that turns a row into a vector."""
 
-# %% A small residual convolution net for 8 × 8 images. It knows nothing of `due`.
+# %% A small residual convolutional network for 8 × 8 images; nothing in it is specific to `due`.
 import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -18,11 +18,11 @@ class ConvNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.first(x)
-        h = h + self.block(h).relu()  # the skip connection lets the features keep distances
+        h = h + self.block(h).relu()  # the skip connection lets features preserve distances
         return h.flatten(1)
 
 
-# %% `extractor` is called with the shape of a row, and all its layers are bounded by `c`.
+# %% `extractor` is called with the shape of a row; `c` bounds the Lipschitz constant of each layer.
 images, y = load_digits(return_X_y=True)
 X = images.reshape(-1, 1, 8, 8)
 X_train, X_test, y_train, y_test = train_test_split(X, y, random_state=0)
@@ -31,6 +31,6 @@ model = DUEClassifier(extractor=lambda shape: ConvNet(), epochs=5, random_state=
 model.fit(X_train, y_train)
 print(f"accuracy {model.score(X_test, y_test):.3f}")
 
-# %% What was bounded, and by how much.
+# %% Each layer with its largest singular value and its bound.
 for layer in report(model.model_.f):
     print(layer)

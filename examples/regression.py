@@ -1,6 +1,6 @@
-"""Error bars that know where the data end."""
+"""Error bars that grow away from the data."""
 
-# %% Two clusters of x, nothing in between.
+# %% Two clusters of x, with no data in between.
 import numpy as np
 
 from due import DUERegressor
@@ -9,17 +9,17 @@ rng = np.random.default_rng(0)
 X = np.concatenate([rng.uniform(-6, -2, 100), rng.uniform(2, 6, 100)])[:, None]
 y = np.sin(X[:, 0]) + 0.1 * rng.standard_normal(200)
 
-# %% Up to 5,000 rows are trained all at once, more in batches; `history_` says which it was.
+# %% Up to 5,000 rows are trained on all at once, more in batches; `history_` has the bound.
 model = DUERegressor(random_state=0).fit(X, y)
 print(f"bound: {model.history_['bound']}, epochs: {len(model.history_['loss'])}")
 
-# %% Mean and standard deviation of a new observation, its noise included.
+# %% Mean and standard deviation of a new observation, noise included.
 x = np.array([[-4.0], [0.0], [4.0], [30.0]])
 mean, std = model.predict(x, return_std=True)
 for point, m, s in zip(x[:, 0], mean, std, strict=True):
     print(f"x = {point:5.1f}: {m:6.2f} ± {s:.2f}")
 
-# %% The parts: noise that no data would remove, and doubt about the function that data would.
+# %% Two parts: noise, which more data would not reduce, and uncertainty about the function.
 details = model.uncertainty_details(x)
 print("noise    ", np.sqrt(details.aleatoric).round(2))
 print("function ", np.sqrt(details.epistemic).round(2))

@@ -1,10 +1,11 @@
-"""A fitted model as files that run no code: `config.json` and `model.safetensors`."""
+"""Save a fitted model as `config.json` and `model.safetensors`, files that contain no code."""
 
-# %% Fit something.
+# %% Fit a model.
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import torch
 from sklearn.datasets import load_iris
 
 from due import DUEClassifier
@@ -19,14 +20,14 @@ folder = Path(tempfile.mkdtemp())
 model.save(folder / "iris")
 print(sorted(file.name for file in (folder / "iris").iterdir()))
 
-# %% Load it, perhaps elsewhere: the same answers to the last bit.
+# %% Load it, perhaps on another machine: predictions are the same to the last bit.
 loaded = DUEClassifier.load(folder / "iris")
 same = np.array_equal(model.predict_proba(X), loaded.predict_proba(X))
 print(f"{loaded.predict(X[:3])}, the same probabilities: {same}")
 
 
-# %% A file never says what code to run, so a network of your own is given again.
-def small(shape):
+# %% Files contain no code, so give your own network again when you load.
+def small(shape: torch.Size) -> FCResNet:
     return FCResNet(shape[0], 16, depth=2)
 
 

@@ -1,6 +1,7 @@
 """`due compare`: one table for all methods, and a journal that outlives a kill."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,12 +9,14 @@ from scipy.spatial import KDTree
 from typer.testing import CliRunner
 
 from due.cli import app
-from due.compare import DATA, compare, run
+from due.compare import run
 from due.compare.measure import measure
-from due.compare.methods import CLASSIFIERS, REGRESSORS, SMOKE, Method
-from due.compare.tasks import FAR, Task
+from due.compare.methods import CLASSIFIERS, REGRESSORS, SMOKE
+from due.compare.run import compare
+from due.compare.tasks import DATA, FAR, Task
 from due.data import uci
 from due.data.download import find
+from due.experiments.contender import Contender
 
 CHEAP = ["--smoke", "--seeds", "2", "--methods", "ddu,softmax"]
 
@@ -74,7 +77,7 @@ def test_a_stopped_run_goes_on(tmp_path, monkeypatch):
     compare("moons", tmp_path, methods="ddu", seeds=2, smoke=True, say=said.append)
     assert said[0] == "4 fits: 2 were already there, 2 to run"
     said.clear()
-    monkeypatch.setitem(CLASSIFIERS, "ddu", Method("DDU", CLASSIFIERS["ddu"].build, version=2))
+    monkeypatch.setitem(CLASSIFIERS, "ddu", replace(CLASSIFIERS["ddu"], version=2))
     compare("moons", tmp_path, methods="ddu", seeds=2, smoke=True, say=said.append)
     assert said[0] == "4 fits: 2 were already there, 2 to run"
 
@@ -104,14 +107,14 @@ def test_results_do_not_depend_on_the_number_of_jobs(tmp_path):
 
 
 def test_a_method_that_fails_leaves_the_others(tmp_path, monkeypatch):
-    def broken(seed, given):
-        raise RuntimeError("no\nluck")
-
     healthy = CLASSIFIERS["ddu"].build
-    flaky = Method(
-        "Flaky", lambda seed, given: healthy(seed, given) if seed == 0 else broken(seed, given)
-    )
-    monkeypatch.setitem(CLASSIFIERS, "flaky", flaky)
+
+    def flaky(seed, **given):
+        if seed:
+            raise RuntimeError("no\nluck")
+        return healthy(seed, **given)
+
+    monkeypatch.setitem(CLASSIFIERS, "flaky", Contender("Flaky", flaky))
     result = due(
         "--data", "moons", "--methods", "flaky", "--seeds", 2, "--smoke", "--out", tmp_path
     )
@@ -177,7 +180,7 @@ def test_an_ood_score_stands_beside_the_uncertainty(tmp_path):
     row = json.loads((tmp_path / "compare-moons.json").read_text())["methods"]["due"]
     task = DATA["moons"].load(0)
     task = Task(*(part[: run.SMOKE_ROWS] for part in task))
-    model = CLASSIFIERS["due"].build(0, SMOKE).fit(task.X, task.y)
+    model = CLASSIFIERS["due"].build(0, **SMOKE).fit(task.X, task.y)
     inside, outside = model.ood_score(task.X_test), model.ood_score(task.X_far)
     higher = (outside[:, None] > inside).mean() + (outside[:, None] == inside).mean() / 2
     assert row["ood_auroc"]["mean"] == pytest.approx(higher)
@@ -188,8 +191,8 @@ def test_an_ood_score_stands_beside_the_uncertainty(tmp_path):
 def test_settings_do_not_depend_on_the_process(methods):
     for method in methods.values():
         for shared in ({}, SMOKE):
-            assert "0x" not in method.settings(shared)["estimator"]
-    titles = [str(method.settings({})) for method in methods.values()]
+            assert "0x" not in method.settings(**shared)["estimator"]
+    titles = [str(method.settings()) for method in methods.values()]
     assert len(set(titles)) == len(titles)
 
 
@@ -201,7 +204,7 @@ def test_settings_do_not_depend_on_the_process(methods):
         (["--data", "moons", "--jobs", "0"], "error: --jobs 0 is too few; give at least 1"),
         (
             ["--data", "moons", "--methods", "exact-gp"],
-            "error: --methods: unknown method 'exact-gp'; for this data they are softmax, due",
+            "error: --methods: unknown method 'exact-gp'; known are softmax, due",
         ),
         (["--data", "moons", "--methods", ","], "error: --methods ',' names none; give some of"),
     ],
@@ -217,18 +220,18 @@ def test_a_mistake_is_answered_in_one_line(arguments, message, tmp_path):
 def test_a_missing_engine_is_named_or_left_out(monkeypatch, tmp_path):
     monkeypatch.setattr(run, "find_spec", lambda name: None)
     result = due("--data", "moons", "--methods", "svdkl", "--out", tmp_path)
-    assert result.stderr == "error: svdkl is built on gpytorch: pip install 'due[rivals]'\n"
+    assert result.stderr == "error: svdkl needs gpytorch: pip install 'due[rivals]'\n"
     said = []
-    chosen = run.choose(None, CLASSIFIERS, said.append)
+    chosen = run.runnable(None, CLASSIFIERS, said.append)
     assert "svdkl" not in chosen and "svdkl-free" not in chosen
-    assert said == ["without svdkl and svdkl-free, for which: pip install 'due[rivals]'"]
+    assert said == ["without svdkl and svdkl-free, which need: pip install 'due[rivals]'"]
 
 
 def test_a_damaged_journal_is_named(tmp_path):
     (tmp_path / "compare-moons.jsonl").write_text("{}\n")
     result = due("--data", "moons", *CHEAP, "--out", tmp_path)
     assert result.exit_code == 1
-    assert "compare-moons.jsonl is damaged; delete it" in result.stderr
+    assert "compare-moons.jsonl is damaged: line 1" in result.stderr
 
 
 def test_help_names_data_methods_and_options():

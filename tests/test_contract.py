@@ -32,8 +32,8 @@ from due.baselines import (
     TLearner,
 )
 from due.estimators import DUECATE, DUEClassifier, DUERegressor
-from due.estimators.saved import SavedEstimator
 from due.networks import FCResNet, FeedForward
+from due.storage.estimator import SavedEstimator
 
 
 def small(shape):

@@ -6,10 +6,11 @@ from scipy.special import log_softmax
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from due.baselines import SoftmaxClassifier
-from due.baselines.softmax import SoftmaxNetwork
 from due.data.toy import two_moons
 from due.lipschitz import singular_value
+from due.methods.softmax import SoftmaxNetwork
 from due.networks import FCResNet
+from due.training import Recipe
 
 
 def small(shape):
@@ -42,7 +43,7 @@ def test_it_learns_the_moons_and_is_certain_far_from_them():
 def test_c_bounds_the_features_but_not_the_output():
     X, y = two_moons(100)
     model = SoftmaxClassifier(small, c=0.5, epochs=20, lr=1e-1, random_state=0).fit(X, y)
-    assert singular_value(model.frozen_.f.first) <= 0.5 * 1.001
+    assert singular_value(model.predictor_.model.f.first) <= 0.5 * 1.001
     assert singular_value(model.model_.output) > 0.5
 
 
@@ -57,12 +58,18 @@ def test_one_class_is_refused_with_its_name():
         SoftmaxClassifier().fit(np.eye(3), ["cat"] * 3)
 
 
-def test_bad_arguments_are_named():
-    X, y = two_moons(20)
-    for arguments in ({"lr": -1.0}, {"epochs": 0}, {"weight_decay": -1.0}, {"c": 0}):
-        name, value = next(iter(arguments.items()))
-        with pytest.raises(ValueError, match=f"{name}={value}"):
-            SoftmaxClassifier(**arguments).fit(X, y)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"lr": -1.0}, "lr=-1.0 is not"),
+        ({"epochs": 0}, "epochs=0 is not"),
+        ({"recipe": Recipe(weight_decay=-1.0)}, "weight_decay=-1.0 is not"),
+        ({"c": 0}, "c=0 is not"),
+    ],
+)
+def test_bad_arguments_are_named(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        SoftmaxClassifier(**arguments).fit(*two_moons(20))
 
 
 def test_inputs_can_be_taken_as_they_are():

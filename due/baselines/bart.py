@@ -7,14 +7,17 @@ import numpy as np
 from scipy.stats import chi2
 from sklearn.utils import check_random_state
 
-from due.estimators.checks import check_not_negative, check_positive, check_whole
-from due.estimators.effects import SampledEffects, Study
-from due.estimators.rows import Floats
+from due.estimators.effects import SampledEffects
+from due.estimators.network import estimator
+from due.rows.checks import argument, check_not_negative, check_positive, check_whole
+from due.rows.scale import Floats
+from due.rows.study import Study
 
 SMALLEST_LEAF = 5
 NU, QUANTILE = 3, 0.9  # σ² ~ νλ/χ²_ν, with P(σ < σ̂) = 0.9: Chipman et al.'s default
 
 
+@estimator
 class BART(SampledEffects):
     """Bayesian additive regression trees on [x, t]; the draws of the posterior are the effects'.
 
@@ -51,29 +54,14 @@ class BART(SampledEffects):
     True
     """
 
+    n_trees: int = argument(200, check_whole)
+    k: float = argument(2.0, check_positive)
+    n_burn: int = argument(500, check_not_negative)
+    n_draws: int = argument(1000, check_whole)
+    random_state: Any = None
     _fitted = "sampler_"
-    sampler_: Any
-
-    def __init__(
-        self,
-        *,
-        n_trees: int = 200,
-        k: float = 2.0,
-        n_burn: int = 500,
-        n_draws: int = 1000,
-        random_state: Any = None,
-    ) -> None:
-        self.n_trees = n_trees
-        self.k = k
-        self.n_burn = n_burn
-        self.n_draws = n_draws
-        self.random_state = random_state
 
     def _fit(self, study: Study, validation: Study | None) -> None:
-        for name in ("n_trees", "n_draws"):
-            check_whole(name, getattr(self, name))
-        check_not_negative("n_burn", self.n_burn)
-        check_positive("k", self.k)
         sampler = _engine()()
         X, t, y = study.join(validation)
         if len(y) < 2 * SMALLEST_LEAF:
@@ -114,7 +102,7 @@ class BART(SampledEffects):
                 "sigma2_leaf_init": float(leaf_std**2),
             },
         )
-        self.sampler_ = sampler
+        self.sampler_: Any = sampler
 
     def _outcomes(self, X: Floats) -> Floats:
         return self._both(X).mean(2)

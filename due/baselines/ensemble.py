@@ -14,9 +14,9 @@ from due.baselines.mixture import (
     MixtureRegressor,
     set_random_states,
 )
-from due.estimators.checks import check_whole
 from due.estimators.effects import EffectEstimator
-from due.estimators.saved import Found, Memory, Tensors, column_names, part, prefixed, restore
+from due.rows.checks import check_whole
+from due.storage.estimator import Found, Memory, Tensors, column_names, part, prefixed, restore
 
 
 class Ensemble(Mixture):
@@ -82,7 +82,7 @@ def DeepEnsemble(
     A classifier's `predict_proba` is the mean of its members', and `uncertainty` the entropy of
     that mean. A regressor's `predict(X, return_std=True)` gives mean and standard deviation of
     the mixture, and `uncertainty` the part of the variance that is not noise. Treatment effects
-    are draws, one a member: their mean is the effect, their variance its uncertainty, plus the
+    are draws, one per member: their mean is the effect, their variance its uncertainty, plus the
     mean of what members are themselves unsure of, if they say so.
 
     Parameters

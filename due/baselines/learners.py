@@ -11,8 +11,9 @@ from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 from sklearn.utils import check_random_state
 
 from due.baselines.mixture import set_random_states
-from due.estimators.effects import NoVariance, Posterior, SampledEffects, Study, UncertainEffects
-from due.estimators.rows import Floats
+from due.estimators.effects import Posterior, SampledEffects, UncertainEffects
+from due.rows.scale import Floats
+from due.rows.study import Study
 
 FORESTS = (RandomForestRegressor, ExtraTreesRegressor)  # whose prediction is the mean of its trees
 TREES = 500
@@ -59,6 +60,11 @@ class SLearner(SampledEffects):
         generator = check_random_state(self.random_state)
         regressor = _fresh(self.estimator, self.random_state, generator)
         self.regressor_ = regressor.fit(np.column_stack([X, t]), y)
+
+    @property
+    def knows_variance(self) -> bool:  # type: ignore[override]
+        """Whether the regressor is a forest."""
+        return isinstance(self.regressor_, FORESTS)
 
     def _outcomes(self, X: Floats) -> Floats:
         return np.column_stack([self.regressor_.predict(rows) for rows in _arms(X)])
@@ -112,6 +118,11 @@ class TLearner(UncertainEffects):
             fresh[1].fit(X[t == 1], y[t == 1]),
         )
 
+    @property
+    def knows_variance(self) -> bool:  # type: ignore[override]
+        """Whether the regressors are forests."""
+        return isinstance(self.regressors_[0], FORESTS)
+
     def _outcomes(self, X: Floats) -> Floats:
         return np.column_stack([regressor.predict(X) for regressor in self.regressors_])
 
@@ -136,7 +147,7 @@ def _arms(X: Floats) -> list[Floats]:
 def _by_tree(regressor: Any, X: Floats) -> Floats:
     """What each tree predicts, (S, N)."""
     if not isinstance(regressor, FORESTS):
-        raise NoVariance(
+        raise TypeError(
             f"{type(regressor).__name__} is no forest whose trees could differ: for uncertainty "
             "give a RandomForestRegressor or ExtraTreesRegressor, or, if its fit depends on its "
             "random_state, use DeepEnsemble around the learner"

@@ -1,7 +1,8 @@
 """MC dropout (Gal & Ghahramani, 2016): n passes of one network, each with other units dropped."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import torch
@@ -10,7 +11,6 @@ from sklearn.utils import check_random_state
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from due.baselines.effect_network import EffectNetwork
 from due.baselines.ensemble import kind_of
 from due.baselines.mixture import (
     Ask,
@@ -20,9 +20,9 @@ from due.baselines.mixture import (
     MixtureRegressor,
     set_random_states,
 )
-from due.estimators.checks import check_whole
-from due.estimators.saved import Found, Memory, column_names, restore
-from due.estimators.torch_estimator import TorchEstimator
+from due.estimators.network import Trained
+from due.rows.checks import check_whole
+from due.storage.estimator import Found, Memory, column_names, restore
 
 Masks = dict[nn.Module, tuple[Tensor, Tensor]]  # slope and shift of each layer
 
@@ -50,12 +50,16 @@ class Dropout(Mixture):
         self.estimator_, self.seed_ = fitted, int(generator.randint(2**31 - 1))
 
     def _each(self, ask: Ask) -> list[Any]:
-        answers = []
-        with thinning(self.estimator_.frozen_, self.seed_) as masks:
+        model, answers = self.estimator_, []
+        with self._passes(model.predictor_, self.seed_) as masks:
             for _ in range(self.n):
                 masks.clear()
-                answers.append(ask(self.estimator_))
+                answers.append(ask(model))
         return answers
+
+    @abstractmethod
+    def _passes(self, network: nn.Module, seed: int) -> AbstractContextManager[Masks]:
+        """Within, the network drops units; clearing the masks begins another pass."""
 
     def _memory(self) -> Memory:
         config, tensors = self.estimator_._state()
@@ -76,17 +80,22 @@ class Dropout(Mixture):
 class DropoutClassifier(Dropout, MixtureClassifier):
     """`MCDropout` of a classifier."""
 
+    def _passes(self, network: nn.Module, seed: int) -> AbstractContextManager[Masks]:
+        return thinning(network, seed)
+
 
 class DropoutRegressor(Dropout, MixtureRegressor):
     """`MCDropout` of a regressor."""
+
+    def _passes(self, network: nn.Module, seed: int) -> AbstractContextManager[Masks]:
+        return thinning(network, seed)
 
 
 class DropoutEffects(Dropout, MixtureEffects):
     """`MCDropout` of an estimator of treatment effects, with masks of each person and arm."""
 
-    def _each(self, ask: Ask) -> list[Any]:
-        with dropping(self.estimator_.frozen_, self.seed_):
-            return [ask(self.estimator_) for _ in range(self.n)]
+    def _passes(self, network: nn.Module, seed: int) -> AbstractContextManager[Masks]:
+        return dropping(network, seed)
 
 
 def MCDropout(
@@ -98,7 +107,7 @@ def MCDropout(
     that mean. A regressor's `predict` is the mean over the passes, and `uncertainty` their
     variance (plus the mean of what the estimator itself is unsure of, if it says so). A pass drops
     the same units for all rows, so that a row's answer does not depend on the rows beside it.
-    Treatment effects are draws, one a pass, whose masks are other ones for each person and arm, as
+    Treatment effects are draws, one per pass, with a mask for each person and arm, as
     in BTARNet; so `ate_interval` takes people for independent and is too narrow. All masks are the
     same at each call.
 
@@ -155,7 +164,7 @@ def thinning(network: nn.Module, seed: int) -> Iterator[Masks]:
 
 
 @contextmanager
-def dropping(network: nn.Module, seed: int) -> Iterator[None]:
+def dropping(network: nn.Module, seed: int) -> Iterator[Masks]:
     """Within, dropout layers drop as in training, by masks from the seed; all else rests."""
     layers = _dropout_layers(network)
     before = [layer.training for layer in layers]
@@ -163,7 +172,7 @@ def dropping(network: nn.Module, seed: int) -> Iterator[None]:
         with _drawing(network, seed):
             for layer in layers:
                 layer.train()
-            yield
+            yield {}
     finally:
         for layer, training in zip(layers, before, strict=True):
             layer.train(training)
@@ -196,7 +205,7 @@ def _dropout_layers(network: nn.Module) -> list[_DropoutNd]:
 
 
 def _check_kind(estimator: Any) -> None:
-    if not isinstance(estimator, TorchEstimator | EffectNetwork):
+    if not isinstance(estimator, Trained):
         raise TypeError(
             f"{type(estimator).__name__} has no passes with dropout: give one of our "
             "networks, such as SoftmaxClassifier, NetworkRegressor or TARNet, or use DeepEnsemble"
@@ -204,7 +213,7 @@ def _check_kind(estimator: Any) -> None:
 
 
 def _check_dropout(fitted: Any) -> None:
-    if not any(layer.p > 0 for layer in _dropout_layers(fitted.frozen_)):
+    if not any(layer.p > 0 for layer in _dropout_layers(fitted.predictor_)):
         raise ValueError(
             f"the network of {type(fitted).__name__} has no dropout layer with p > 0, so all "
             "passes would be equal: give it dropout, or use DeepEnsemble"

@@ -2,8 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,12 +10,35 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from due.estimators.effects import NoVariance, Posterior, SampledEffects, Study, UncertainEffects
-from due.estimators.rows import Floats
-from due.estimators.saved import SavedEstimator, recall_columns
+from due.estimators.effects import EffectInference, Posterior, UncertainEffects
+from due.estimators.regressor import Moments
 from due.metrics import entropy
+from due.rows.scale import Floats
+from due.rows.study import Study
+from due.storage.estimator import SavedEstimator, recall_columns
 
 Ask = Callable[[Any], Any]  # a question to one model
+
+
+@runtime_checkable
+class KnowsMoments(Protocol):
+    """A regressor that tells its own variance, apart from the noise."""
+
+    def moments(self, X: ArrayLike) -> Moments:
+        """Mean, and the two parts of the variance."""
+
+
+@runtime_checkable
+class KnowsEffects(Protocol):
+    """An estimator of effects that tells their variance, if `knows_variance`."""
+
+    knows_variance: bool
+
+    def effect_inference(self, X: ArrayLike) -> EffectInference:
+        """Effects and their standard errors."""
+
+    def ate_inference(self, X: ArrayLike) -> EffectInference:
+        """The average effect and its standard error."""
 
 
 class Mixture(SavedEstimator):
@@ -32,6 +54,10 @@ class Mixture(SavedEstimator):
     @abstractmethod
     def _each(self, ask: Ask) -> list[Any]:
         """The answer of each model."""
+
+    @classmethod
+    def _arguments(cls, saved: dict[str, Any]) -> dict[str, Any]:
+        return saved
 
     @property
     @abstractmethod
@@ -104,31 +130,31 @@ class MixtureRegressor(RegressorMixin, Delegating):
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Mean of the models' means, with the standard deviation of the mixture.
 
-        It includes the noise if the models' `predict` knows it (`return_std`); otherwise it is
-        how far the models differ.
+        It includes the noise if the models know it (`moments`); otherwise it is how far the
+        models differ.
         """
         check_is_fitted(self)
         if not return_std:
             return np.mean(self._each(lambda model: model.predict(X)), axis=0)
-        means, spreads = zip(*self._each(lambda model: _mean_and_std(model, X)), strict=True)
-        var = np.var(means, axis=0) + np.mean(np.square(spreads), axis=0)
-        return np.mean(means, axis=0), np.sqrt(var)
+        mean, epistemic, aleatoric = self.moments(X)
+        return mean, np.sqrt(epistemic + aleatoric)
+
+    def moments(self, X: ArrayLike) -> Moments:
+        """Mean, Var_s[μ_s] plus the mean of the models' own variance, and the mean noise."""
+        check_is_fitted(self)
+        means, own, noise = zip(*self._each(lambda model: _moments(model, X)), strict=True)
+        epistemic = np.var(means, axis=0) + np.mean(own, axis=0)
+        return Moments(np.mean(means, axis=0), epistemic, np.mean(noise, axis=0))
 
     def uncertainty(self, X: ArrayLike) -> Floats:
         """Variance of the latent function: Var_s[μ_s], plus the mean of the models' own."""
-        return self._latent_variance(X)
-
-    def _latent_variance(self, X: ArrayLike) -> Floats:
-        check_is_fitted(self)
-        means, own = zip(*self._each(lambda model: _mean_and_latent(model, X)), strict=True)
-        latent: Floats = np.var(means, axis=0) + np.mean(own, axis=0)
-        return latent
+        return self.moments(X).epistemic
 
 
-class MixtureEffects(SampledEffects, Mixture):
+class MixtureEffects(UncertainEffects, Mixture):
     """Abstract: each model's effects are one draw, of variance Var_s[τ_s] + mean_s Var[τ | s].
 
-    The last term is what the models themselves doubt, where they say so.
+    The last term is the uncertainty of the models themselves, where they know it.
     """
 
     def _fit(self, study: Study, validation: Study | None) -> None:
@@ -139,15 +165,17 @@ class MixtureEffects(SampledEffects, Mixture):
         mean: Floats = np.mean(self._each(lambda model: model.potential_outcomes(X)), axis=0)
         return mean
 
-    def _draws(self, X: Floats) -> Floats:
-        return np.stack(self._each(lambda model: model.effect(X)))
+    def sample_effect(self, X: ArrayLike) -> Floats:
+        """The effect that each model gives each person, shape (N, S)."""
+        rows = self._people(X)
+        return np.stack(self._each(lambda model: model.effect(rows)), axis=1)
 
     def _posterior(self, X: Floats) -> Posterior:
-        means, own = zip(*self._each(lambda model: _effects_and_doubt(model, X)), strict=True)
+        means, own = zip(*self._each(lambda model: _effects(model, X)), strict=True)
         return Posterior(np.mean(means, axis=0), np.var(means, axis=0) + np.mean(own, axis=0))
 
     def _average(self, X: Floats) -> tuple[float, float]:
-        means, own = zip(*self._each(lambda model: _average_and_doubt(model, X)), strict=True)
+        means, own = zip(*self._each(lambda model: _average_effect(model, X)), strict=True)
         return float(np.mean(means)), float(np.var(means) + np.mean(own))
 
     def _recall_columns(self, names: list[str]) -> None:
@@ -165,31 +193,23 @@ def set_random_states(model: Any, generator: np.random.RandomState) -> Any:
     return model.set_params(**seeds)
 
 
-def _mean_and_std(model: Any, X: ArrayLike) -> tuple[Floats, Floats]:
-    try:
-        mean, std = model.predict(X, return_std=True)
-    except TypeError:  # most regressors know no deviation
-        mean = model.predict(X)
-        std = np.zeros_like(mean)
-    return mean, std
-
-
-def _effects_and_doubt(model: Any, X: Floats) -> tuple[Floats, Floats]:
-    if isinstance(model, UncertainEffects):
-        with suppress(NoVariance):
-            return model._posterior(X)
-    effects = model.effect(X)
-    return effects, np.zeros_like(effects)
-
-
-def _average_and_doubt(model: Any, X: Floats) -> tuple[float, float]:
-    if isinstance(model, UncertainEffects):
-        with suppress(NoVariance):
-            return model._average(X)
-    return float(model.effect(X).mean()), 0.0
-
-
-def _mean_and_latent(model: Any, X: ArrayLike) -> tuple[Floats, Floats]:
+def _moments(model: Any, X: ArrayLike) -> Moments:
+    if isinstance(model, KnowsMoments):
+        return model.moments(X)
     mean = model.predict(X)
-    known = hasattr(model, "_latent_variance")  # of its function; its `uncertainty` may be noise
-    return mean, model._latent_variance(X) if known else np.zeros_like(mean)
+    return Moments(mean, np.zeros_like(mean), np.zeros_like(mean))
+
+
+def _effects(model: Any, X: Floats) -> Posterior:
+    if isinstance(model, KnowsEffects) and model.knows_variance:
+        found = model.effect_inference(X)
+        return Posterior(found.point_estimate, found.var)
+    effects = model.effect(X)
+    return Posterior(effects, np.zeros_like(effects))
+
+
+def _average_effect(model: Any, X: Floats) -> tuple[float, float]:
+    if isinstance(model, KnowsEffects) and model.knows_variance:
+        found = model.ate_inference(X)
+        return float(found.point_estimate[0]), float(found.var[0])
+    return float(model.effect(X).mean()), 0.0

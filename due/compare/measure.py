@@ -1,4 +1,4 @@
-"""Fit and ask: all numbers of one method on one task."""
+"""Fit and predict: all numbers of one method on one task."""
 
 import time
 from typing import Any
@@ -7,16 +7,16 @@ import numpy as np
 
 from due import metrics
 from due.compare.tasks import Task
-from due.estimators.rows import Floats
+from due.experiments.journal import Json
+from due.rows.scale import Floats
 
-Json = dict[str, Any]
-SMALLEST = 1e-12  # probability that counts in the NLL: that of 0 is infinite
+SMALLEST = 1e-12  # floor of probabilities in the NLL, which is infinite at 0
 COVERAGE_Z = 1.959964
-REPEATS = 3  # of the prediction that is timed; the fastest counts
+REPEATS = 3  # of the timed prediction; the fastest counts
 
 
 def measure(model: Any, task: Task, classes: bool) -> Json:
-    """Fit, and all numbers of a line; seconds are of the CPU."""
+    """Fit the model and measure it; seconds are CPU time."""
     began = time.process_time()
     model.fit(task.X, task.y)
     fitted = time.process_time() - began

@@ -1,12 +1,9 @@
-"""Methods to compare: estimators as they come; those with a network share it but for GPDNN."""
+"""Methods to compare: estimators with their defaults; all but GPDNN share the network."""
 
-import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sklearn import config_context
 from torch import nn
 
 from due.baselines import (
@@ -24,28 +21,33 @@ from due.baselines import (
     SVDKLRegressor,
 )
 from due.estimators import DUEClassifier, DUERegressor
+from due.experiments.contender import Contender
 from due.networks import FCResNet
 
-Json = dict[str, Any]
+Make = Callable[..., Any]
 
 
-@dataclass(frozen=True)
-class Method:
-    """Raise `version` where a default or an algorithm it relies on changes its numbers.
+def alone(title: str, make: Make, version: int = 1, **own: Any) -> Contender:
+    """One model with its own arguments, then those that all methods share."""
+    return Contender(title, lambda seed, **given: make(**own, **given, random_state=seed), version)
 
-    `build` takes the seed and the arguments that all methods share, which replace its own.
-    """
 
-    title: str
-    build: Callable[[int, Json], Any]
-    version: int = 1
+def ensemble(make: Make) -> Contender:
+    """Five models, each from its own start."""
+    return Contender(
+        "Deep Ensemble of 5",
+        lambda seed, **given: DeepEnsemble(make(**given), 5, random_state=seed),
+    )
 
-    def settings(self, shared: Json) -> Json:
-        """What makes a line ours, whatever the seed."""
-        with config_context(print_changed_only=True):
-            text = " ".join(repr(self.build(0, shared)).split())
-        plain = re.sub(r"<function (\S+) at 0x[0-9a-f]+>", r"\1", text)
-        return {"version": self.version, "estimator": plain, "smoke": bool(shared)}
+
+def mc_dropout(make: Make) -> Contender:
+    """One model with dropout; a shared network replaces the one with dropout."""
+    return Contender(
+        "MC dropout, 100 passes",
+        lambda seed, **given: MCDropout(
+            make(**{"extractor": with_dropout, **given}), random_state=seed
+        ),
+    )
 
 
 def with_dropout(shape: torch.Size) -> nn.Module:
@@ -58,52 +60,27 @@ def tiny(shape: torch.Size) -> nn.Module:
     return FCResNet(shape[0], 8, 1, dropout=0.1)
 
 
-SMOKE: Json = {"extractor": tiny, "epochs": 2}
-DROPOUT: Json = {"extractor": with_dropout}
-
+SMOKE = {"extractor": tiny, "epochs": 2}
 CLASSIFIERS = {
-    "softmax": Method("Softmax", lambda seed, given: SoftmaxClassifier(**given, random_state=seed)),
-    "due": Method("DUE", lambda seed, given: DUEClassifier(**given, random_state=seed)),
-    "ensemble": Method(
-        "Deep Ensemble of 5",
-        lambda seed, given: DeepEnsemble(SoftmaxClassifier(**given), 5, random_state=seed),
-    ),
-    "mc-dropout": Method(
-        "MC dropout, 100 passes",
-        lambda seed, given: MCDropout(SoftmaxClassifier(**{**DROPOUT, **given}), random_state=seed),
-    ),
-    "duq": Method("DUQ", lambda seed, given: DUQClassifier(**given, random_state=seed)),
-    "sngp": Method(
-        "SNGP", lambda seed, given: SNGPClassifier(**given, random_state=seed), version=2
-    ),
-    "svdkl": Method(
-        "SV-DKL", lambda seed, given: SVDKLClassifier(**given, random_state=seed), version=2
-    ),
-    "svdkl-free": Method(
-        "SV-DKL, no bound",
-        lambda seed, given: SVDKLClassifier(**given, c=None, random_state=seed),
-        version=2,
-    ),
-    "gpdnn": Method("GPDNN", lambda seed, given: GPDNN(**given, random_state=seed)),
-    "ddu": Method("DDU", lambda seed, given: DDUClassifier(**given, random_state=seed)),
+    "softmax": alone("Softmax", SoftmaxClassifier),
+    "due": alone("DUE", DUEClassifier),
+    "ensemble": ensemble(SoftmaxClassifier),
+    "mc-dropout": mc_dropout(SoftmaxClassifier),
+    "duq": alone("DUQ", DUQClassifier),
+    "sngp": alone("SNGP", SNGPClassifier, version=2),
+    "svdkl": alone("SV-DKL", SVDKLClassifier, version=2),
+    "svdkl-free": alone("SV-DKL, no bound", SVDKLClassifier, version=2, c=None),
+    "gpdnn": alone("GPDNN", GPDNN),
+    "ddu": alone("DDU", DDUClassifier),
 }
 REGRESSORS = {
-    "network": Method("Network", lambda seed, given: NetworkRegressor(**given, random_state=seed)),
-    "due": Method("DUE", lambda seed, given: DUERegressor(**given, random_state=seed)),
-    "ensemble": Method(
-        "Deep Ensemble of 5",
-        lambda seed, given: DeepEnsemble(NetworkRegressor(**given), 5, random_state=seed),
-    ),
-    "mc-dropout": Method(
-        "MC dropout, 100 passes",
-        lambda seed, given: MCDropout(NetworkRegressor(**{**DROPOUT, **given}), random_state=seed),
-    ),
-    "sngp": Method("SNGP", lambda seed, given: SNGPRegressor(**given, random_state=seed)),
-    "svdkl": Method("SV-DKL", lambda seed, given: SVDKLRegressor(**given, random_state=seed)),
-    "svdkl-free": Method(
-        "SV-DKL, no bound",
-        lambda seed, given: SVDKLRegressor(**given, c=None, random_state=seed),
-    ),
-    "exact-gp": Method("Exact GP", lambda seed, given: ExactGPRegressor()),
+    "network": alone("Network", NetworkRegressor),
+    "due": alone("DUE", DUERegressor),
+    "ensemble": ensemble(NetworkRegressor),
+    "mc-dropout": mc_dropout(NetworkRegressor),
+    "sngp": alone("SNGP", SNGPRegressor),
+    "svdkl": alone("SV-DKL", SVDKLRegressor),
+    "svdkl-free": alone("SV-DKL, no bound", SVDKLRegressor, c=None),
+    "exact-gp": Contender("Exact GP", lambda seed, **given: ExactGPRegressor()),
 }
-ENGINES = {"svdkl": "gpytorch", "svdkl-free": "gpytorch"}  # of the extra `rivals`
+ENGINES = {"svdkl": "gpytorch", "svdkl-free": "gpytorch"}  # in the extra `rivals`

@@ -1,17 +1,15 @@
 """The numbers of a comparison as a table and as a picture."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 from matplotlib.figure import Figure
 
-from due.compare.journal import Journal
-from due.compare.methods import Method
 from due.compare.tasks import DATA
-from due.paper.layout import Table
-from due.paper.statistics import spread
+from due.experiments.contender import Contender
+from due.experiments.journal import Json, versions_of
+from due.experiments.layout import Table
+from due.experiments.statistics import spread
 
-Json = dict[str, Any]
 CLASS_COLUMNS = {"accuracy": "accuracy", "nll": "NLL", "ece": "ECE"}
 VALUE_COLUMNS = {"rmse": "RMSE", "nll": "NLL", "coverage": "95 % cover"}
 FAR_COLUMNS = {"auroc": "AUROC", "aupr": "AUPR", "fpr95": "FPR95"}
@@ -22,34 +20,31 @@ HELD_OUT = (
 TIME_COLUMNS = {"fit_time": "fit ×", "predict_time": "predict ×"}
 
 
-def summarise(methods: Mapping[str, Method], journal: Journal, seeds: int) -> Json:
-    """Mean, standard error and median of each number of each method that has any."""
-    found = {
-        name: {s: line for s in range(seeds) if (line := journal.find(name, s)) is not None}
-        for name in methods
-    }
-    reference = found[next(iter(methods))]
+def summarise(methods: Mapping[str, Contender], lines: Mapping[str, Mapping[int, Json]]) -> Json:
+    """Mean, standard error and median of each number of each method that has any line."""
+    reference = lines[next(iter(methods))]
     rows: Json = {}
-    for name, lines in found.items():
-        if lines:
+    for name, found in lines.items():
+        if found:
+            first, *_ = numbers = [line["numbers"] for line in found.values()]
             rows[name] = {
                 "title": methods[name].title,
-                **journal.settings[name],
-                "versions": journal.versions(name, lines),
-                "seeds": list(lines),
-                **_spreads(list(lines.values())),
-                **_times(lines, reference),
+                **next(iter(found.values()))["settings"],
+                "versions": versions_of(found.values()),
+                "seeds": list(found),
+                **{key: spread([number[key] for number in numbers]) for key in first},
+                **_times(found, reference),
             }
     return rows
 
 
-def _spreads(lines: Sequence[Json]) -> Json:
-    return {key: spread([line[key] for line in lines]) for key in lines[0]}
-
-
 def _times(lines: Mapping[int, Json], reference: Mapping[int, Json]) -> Json:
     """Times as multiples of the reference's on the same seed."""
-    both = [(line, reference[seed]) for seed, line in lines.items() if seed in reference]
+    both = [
+        (line["numbers"], reference[seed]["numbers"])
+        for seed, line in lines.items()
+        if seed in reference
+    ]
     if not both:
         return {}
     return {
@@ -61,13 +56,13 @@ def _times(lines: Mapping[int, Json], reference: Mapping[int, Json]) -> Json:
 
 
 def columns(report: Json) -> dict[str, str]:
-    """Names of the numbers, and what stands above them."""
+    """Names of the numbers, and the headings of their columns."""
     quality = CLASS_COLUMNS if DATA[report["data"]].classes else VALUE_COLUMNS
     return {**quality, **FAR_COLUMNS, **TIME_COLUMNS}
 
 
 def table(report: Json) -> Table:
-    """One row a method."""
+    """One row per method."""
     shown = columns(report)
     rows = [
         [row["title"], *(_cell(key, row.get(key)) for key in shown)]

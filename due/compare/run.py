@@ -4,24 +4,23 @@ A finished (method, seed) is a line of `compare-DATA.jsonl` and is not computed 
 method's settings, what its estimator was built with and its version, are those of the line.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
-from due.compare.journal import Journal
 from due.compare.measure import measure
-from due.compare.methods import CLASSIFIERS, ENGINES, REGRESSORS, SMOKE, Method
+from due.compare.methods import CLASSIFIERS, ENGINES, REGRESSORS, SMOKE
 from due.compare.report import draw, notes, summarise, table
 from due.compare.tasks import DATA, Task
-from due.paper.artefact import make_directory, write_figure, write_text
+from due.experiments.contender import Contender, choose, message
+from due.experiments.files import make_directory, write_files
+from due.experiments.journal import Journal, Json
 
-Json = dict[str, Any]
 SMOKE_ROWS = 100
 
 
@@ -53,16 +52,16 @@ def compare(
     for name, count in (("seeds", seeds), ("jobs", jobs)):
         if count < 1:
             raise ValueError(f"--{name} {count} is too few; give at least 1")
-    chosen = choose(methods, CLASSIFIERS if DATA[data].classes else REGRESSORS, say)
+    chosen = runnable(methods, CLASSIFIERS if DATA[data].classes else REGRESSORS, say)
     make_directory(out)
     DATA[data].load(0)  # without data nothing is tried
     shared = SMOKE if smoke else {}
-    journal = Journal(
-        out / f"compare-{data}.jsonl", {n: m.settings(shared) for n, m in chosen.items()}
-    )
-    failures = run(data, chosen, journal, seeds, jobs, shared, say)
+    settings = {name: {**m.settings(**shared), "smoke": smoke} for name, m in chosen.items()}
+    journal = Journal(out / f"compare-{data}.jsonl", ("method", "seed"), ("numbers",))
+    failures = run(data, chosen, settings, journal, seeds, jobs, shared, say)
 
-    rows = summarise(chosen, journal, seeds)
+    lines = {name: _lines(journal, name, settings[name], seeds) for name in chosen}
+    rows = summarise(chosen, lines)
     if not rows:
         raise ValueError(f"no fit succeeded; the first: {failures[0]}")
     report = {
@@ -74,34 +73,23 @@ def compare(
         "failures": failures,
     }
     text = "\n".join([table(report).text(), "", *notes(report)])
-    files = tuple(out / f"compare-{data}.{kind}" for kind in ("json", "txt", "png"))
-    write_text(files[0], json.dumps(report, indent=2, allow_nan=False) + "\n")
-    write_text(files[1], text + "\n")
-    write_figure(files[2], draw(report))
+    files = write_files(out, f"compare-{data}", json=report, txt=text, png=draw(report))
     return Comparison(report, text, files)
 
 
-def choose(
-    names: str | None, known: Mapping[str, Method], say: Callable[[str], object]
-) -> dict[str, Method]:
+def runnable(
+    names: str | None, known: Mapping[str, Contender], say: Callable[[str], object]
+) -> dict[str, Contender]:
     """The methods asked for, after the one that times are relative to; None is all that can run."""
+    chosen = choose(names, known)
+    absent = [name for name in chosen if not _engine_found(name)]
+    if absent and names is not None:
+        raise ImportError(f"{absent[0]} needs {ENGINES[absent[0]]}: pip install 'due[rivals]'")
+    if absent:
+        say(f"without {' and '.join(absent)}, which need: pip install 'due[rivals]'")
     reference = next(iter(known))
-    if names is None:
-        absent = [name for name in known if not _engine_found(name)]
-        if absent:
-            say(f"without {' and '.join(absent)}, for which: pip install 'due[rivals]'")
-        return {name: method for name, method in known.items() if name not in absent}
-    asked = [name for name in names.split(",") if name]
-    for name in asked:
-        if name not in known:
-            raise ValueError(
-                f"--methods: unknown method {name!r}; for this data they are {', '.join(known)}"
-            )
-        if not _engine_found(name):
-            raise ImportError(f"{name} is built on {ENGINES[name]}: pip install 'due[rivals]'")
-    if not asked:
-        raise ValueError(f"--methods {names!r} names none; give some of {', '.join(known)}")
-    return {name: known[name] for name in dict.fromkeys([reference, *asked])}
+    rest = {name: method for name, method in chosen.items() if name not in absent}
+    return {reference: known[reference], **rest}
 
 
 def _engine_found(name: str) -> bool:
@@ -110,16 +98,17 @@ def _engine_found(name: str) -> bool:
 
 def run(
     data: str,
-    methods: Mapping[str, Method],
+    methods: Mapping[str, Contender],
+    settings: Mapping[str, Json],
     journal: Journal,
     seeds: int,
     jobs: int,
     shared: Json,
     say: Callable[[str], object],
 ) -> list[str]:
-    """Fill the journal; the messages of those that failed, which the next run tries again."""
+    """Fill the journal; the messages of the fits that failed, which the next run tries again."""
     pairs = [(name, seed) for seed in range(seeds) for name in methods]
-    left = [pair for pair in pairs if journal.find(*pair) is None]
+    left = [(m, s) for m, s in pairs if journal.find(settings[m], method=m, seed=s) is None]
     say(f"{len(pairs)} fits: {len(pairs) - len(left)} were already there, {len(left)} to run")
     work = (delayed(attempt)(data, name, methods[name], seed, shared) for name, seed in left)
     failures = []
@@ -127,27 +116,33 @@ def run(
         if isinstance(found, str):
             failures.append(f"{name}, seed {seed}: {found}")
         else:
-            journal.add(name, seed, found)
+            journal.add(settings[name], {"numbers": found}, method=name, seed=seed)
         say(f"{name}, seed {seed}: {found if isinstance(found, str) else _in_short(found)}")
     return failures
 
 
 def attempt(
-    data: str, name: str, method: Method, seed: int, shared: Json
+    data: str, name: str, method: Contender, seed: int, shared: Json
 ) -> tuple[str, int, Json | str]:
-    """The numbers of one fit, or what went wrong; a package that is missing is raised."""
+    """The numbers of one fit, or its error; a missing package is raised."""
     torch.set_num_threads(1)
     try:
         with threadpool_limits(1):
             task = DATA[data].load(seed)
             few = Task(*(part[:SMOKE_ROWS] for part in task))
-            method.build(seed, SMOKE).fit(few.X, few.y)  # the first fit pays for lazy imports
-            model = method.build(seed, shared)
+            method.build(seed, **SMOKE).fit(few.X, few.y)  # the first fit pays for lazy imports
+            model = method.build(seed, **shared)
             return name, seed, measure(model, few if shared else task, DATA[data].classes)
     except ImportError:
         raise
     except Exception as error:
-        return name, seed, f"{type(error).__name__}: {' '.join(str(error).split())}"
+        return name, seed, message(error)
+
+
+def _lines(journal: Journal, method: str, settings: Json, seeds: int) -> dict[int, Json]:
+    """Finished fits of a method by seed."""
+    found = {seed: journal.find(settings, method=method, seed=seed) for seed in range(seeds)}
+    return {seed: line for seed, line in found.items() if line is not None}
 
 
 def _in_short(numbers: Json) -> str:

@@ -11,8 +11,7 @@ from sklearn import datasets
 from sklearn.model_selection import train_test_split
 
 from due.data import toy, uci
-from due.estimators.rows import Floats
-from due.paper.fig3 import grid_points
+from due.rows.scale import Floats
 
 FAR = 2.0  # from any training point
 MOVED = 3.0  # standard deviations of each column
@@ -30,7 +29,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class DataSet:
-    """`load` makes the task of a seed; `far` says what its far rows are."""
+    """`load` makes the task of a seed; `far` describes its far rows."""
 
     classes: bool
     far: str
@@ -53,7 +52,7 @@ def moons(seed: int) -> Task:
     """1,500 points, as many fresh ones, and the points of Figure 3's grid far from them."""
     X, y = toy.two_moons(1500, seed=seed)
     fresh = toy.two_moons(1500, seed=10_000 + seed)
-    return Task(X, y, *fresh, _away(grid_points(81), X))
+    return Task(X, y, *fresh, _away(toy.grid_points(81), X))
 
 
 def cosines(seed: int) -> Task:

@@ -22,7 +22,7 @@ def data_dir() -> Path | None:
 
 
 def find(name: str) -> Path | None:
-    """DUE_DATA/`name` if that file exists. It is the user's own: no checksum is asked of it."""
+    """DUE_DATA/`name` if that file exists. It is the user's own: no checksum is required."""
     folder = data_dir()
     if folder is None or not (folder / name).is_file():
         return None

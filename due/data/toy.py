@@ -11,6 +11,7 @@ from sklearn.datasets import make_moons
 BLOBS = np.array([[-2.0, 0.0], [2.0, 0.0]])  # centres, one class each
 BLOB_STD = 0.5
 STAR = np.array([2.0, 3.0])
+X_RANGE, Y_RANGE = (-2.5, 3.5), (-3.0, 3.0)  # of the plane around the moons
 
 
 class Moons(NamedTuple):
@@ -46,6 +47,12 @@ def two_moons(n: int = 1500, *, noise: float = 0.1, seed: int = 0) -> Moons:
     """
     X, y = make_moons(n, noise=noise, random_state=seed)
     return Moons(X, y)
+
+
+def grid_points(n: int) -> Float[ndarray, "G 2"]:
+    """n² points on `X_RANGE` × `Y_RANGE`, x fastest."""
+    x, y = np.meshgrid(np.linspace(*X_RANGE, n), np.linspace(*Y_RANGE, n))
+    return np.column_stack([x.ravel(), y.ravel()])
 
 
 def two_blobs(n: int = 1000, *, n_grid: int = 40, seed: int = 0) -> Blobs:

@@ -31,8 +31,8 @@ def load(name: str, split: int = 0) -> UCI:
     path = find(f"uci/{name}.npz")
     if path is None:
         raise FileNotFoundError(
-            f"uci/{name}.npz is not at hand, and it is not downloaded: set the environment "
-            f"variable DUE_DATA to a folder that holds it"
+            f"uci/{name}.npz was not found and cannot be downloaded: set the environment "
+            f"variable DUE_DATA to a folder that contains it"
         )
     with np.load(path, allow_pickle=False) as file:
         x, y, test_idx = file["x"], file["y"], file["test_idx"]

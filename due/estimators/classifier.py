@@ -1,18 +1,34 @@
-"""DUE as a scikit-learn classifier."""
+"""Classifiers: labels of any type as codes 0 … T − 1, and back; and DUE as one of them."""
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
-from torch import Tensor
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from torch import nn
 
-from due.estimators.base import DUEEstimator
-from due.estimators.rows import Floats
-from due.estimators.torch_classifier import EntropyClassifier
-from due.estimators.torch_estimator import Extractor
-from due.estimators.training import Data, Objective
-from due.gp import InducingGP, Softmax, warm_start
+from due.estimators.network import NetworkEstimator, OnData, estimator, learn_rows
+from due.gp import InducingGP, Softmax
+from due.gp.initialise import inducing
+from due.gp.kernels import KINDS
 from due.gp.likelihoods import METHODS
+from due.methods.due import DUE
+from due.predictor import ClassPredictor
+from due.rows.checks import (
+    argument,
+    check_classes,
+    check_rows,
+    check_training_rows,
+    check_weight,
+    check_whole,
+    goes_on,
+    one_of,
+)
+from due.rows.scale import Floats
+from due.rows.source import canonical
+from due.training import Recipe
 
 
 class ClassUncertainty(NamedTuple):
@@ -25,49 +41,95 @@ class ClassUncertainty(NamedTuple):
     ood_score: Floats  # in [0, 1], 1 far from the data
 
 
-class DUEClassifier(EntropyClassifier, DUEEstimator):
-    """Deep network with distance-keeping features and a GP on top; uncertainty in one pass.
+class Labels:
+    """Types of what `fit` of a classifier leaves behind."""
+
+    classes_: NDArray[Any]
+    predictor_: ClassPredictor
+
+
+@estimator
+class Classifier(ClassifierMixin, Labels, NetworkEstimator):
+    """Abstract: a `NetworkEstimator` of class probabilities.
 
     Parameters
     ----------
-    extractor
-        Function from the shape of a row to an `nn.Module` that gives one feature vector a row.
-        It predicts in float64. None builds an FC-ResNet of 4 layers as wide as a row, but 128 to
-        1,024.
-    c
-        Bound on the Lipschitz constant of each layer; below 1 a residual network is bi-Lipschitz,
-        at 1 and above only its upper bound remains. None leaves the network free.
+    scale_inputs
+        Standardise the inputs; False takes X as it is, for those who have prepared it.
+    warm_start
+        Let `fit` go on from the last fit: its scaling and its method stay, whatever the arguments
+        say now.
+    """
+
+    scale_inputs: bool = True
+    warm_start: bool = False
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Train on rows X with labels y of any type; a weight counts as so many repetitions."""
+        anew = not goes_on(self)
+        inputs, labels = check_training_rows(self, X, y, anew)
+        check_classification_targets(labels)
+        weight = check_weight(sample_weight, inputs)
+        classes, codes = np.unique(labels, return_inverse=True)
+        check_classes(classes, None if anew else self.classes_)
+        self.classes_ = classes
+        rows = canonical(inputs, codes, weight)
+        learn_rows(self, rows, torch.as_tensor(rows.y), len(classes), anew, strata=rows.y)
+        return self
+
+    def predict_proba(self, X: ArrayLike) -> Floats:
+        """Class probabilities, shape (N, T), in the order of `classes_`."""
+        rows = check_rows(self, X)
+        probabilities: Floats = self._ask(self.predictor_.probabilities, rows)
+        return probabilities
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """The most probable label of each row."""
+        codes = self.predict_proba(X).argmax(-1)
+        return self.classes_[codes]
+
+    def uncertainty(self, X: ArrayLike) -> Floats:
+        """How uncertain each row is, shape (N,): the entropy, or the score the method has."""
+        rows = check_rows(self, X)
+        scores: Floats = self._ask(self.predictor_.uncertainty, rows)
+        return scores
+
+    def _wrap(self, model: nn.Module) -> ClassPredictor:
+        return ClassPredictor(model, self.scale_)
+
+    @property
+    def _T(self) -> int:
+        return len(self.classes_)
+
+    def _learned(self) -> dict[str, Any]:
+        return {"classes": self.classes_.tolist(), "classes_dtype": self.classes_.dtype.str}
+
+    def _relearn(self, learned: dict[str, Any]) -> None:
+        dtype = learned["classes_dtype"]
+        self.classes_ = np.array(learned["classes"], dtype=object if dtype == "|O" else dtype)
+
+
+@estimator
+class DUEClassifier(OnData, Classifier):
+    """Deep network with distance-keeping features and a GP on top; uncertainty in one pass.
+
+    By default it trains on all rows for 80 epochs of batches of 64 (fewer epochs and larger
+    batches beyond 3,000 rows, so as to take about 4,000 steps), with Adam at rates of 5e-4 for the
+    network and 5e-3 for the GP that fall to zero along a cosine.
+
+    Parameters
+    ----------
     n_inducing
         Number of inducing points (at most the number of distinct rows).
     kernel
         "rbf", "matern12", "matern32", "matern52" or "rq".
-    epochs, batch_size
-        None is 80 epochs of batches of 64; for large data larger batches and fewer epochs, at
-        least 5, so as to take about 4,000 steps.
-    lr, gp_lr
-        Learning rates of Adam for the network, and for the GP; None is 5e-4 and 5e-3.
-    weight_decay
-        L2 penalty of Adam, on every parameter.
-    scale_inputs
-        Standardise the inputs; False takes X as it is, for those who have prepared it.
-    validation_fraction
-        Share of the rows held out to choose the best epoch. 0 trains on all of them, with a
-        learning rate that falls to zero.
-    patience
-        Epochs without improvement after which training stops, if rows are held out.
     warm_start_q
         Start q(U) at the posterior of GP regression on the labels instead of N(0, I).
     probabilities
         "quasi" (deterministic, accurate), "monte_carlo" (the paper's 32 samples) or "mean_field".
-    warm_start
-        Let `fit` go on from the last fit: its scaling, network, kernel, inducing points and
-        way to probabilities stay, whatever the parameters say now.
-    random_state
-        Seed of everything random in `fit`; prediction is deterministic.
-    device
-        Where to train and predict, such as "cpu" or "cuda".
-    verbose
-        Show a progress bar on a terminal.
+    extractor, c, epochs, batch_size, lr, recipe, validation_fraction, scale_inputs, warm_start, \
+random_state, device, verbose
+        As in `Classifier`, `NetworkEstimator` and `Trained`, the classes it is built on.
 
     Attributes
     ----------
@@ -75,8 +137,8 @@ class DUEClassifier(EntropyClassifier, DUEEstimator):
         The labels, sorted.
     history_
         Loss and validation of each epoch, and the bound that was trained.
-    model_
-        The `due.DUE` behind it.
+    model_, predictor_
+        The `due.DUE` behind it, and what predicts from raw rows.
 
     Examples
     --------
@@ -90,84 +152,20 @@ class DUEClassifier(EntropyClassifier, DUEEstimator):
     True
     """
 
-    def __init__(
-        self,
-        extractor: Extractor | None = None,
-        *,
-        c: float | None = 0.95,
-        n_inducing: int = 100,
-        kernel: str = "rbf",
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        lr: float | None = None,
-        gp_lr: float | None = None,
-        weight_decay: float = 0.0,
-        scale_inputs: bool = True,
-        validation_fraction: float = 0.0,
-        patience: int = 20,
-        warm_start_q: bool = True,
-        probabilities: str = "quasi",
-        warm_start: bool = False,
-        random_state: Any = None,
-        device: str = "cpu",
-        verbose: bool = False,
-    ) -> None:
-        self.extractor = extractor
-        self.c = c
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.gp_lr = gp_lr
-        self.weight_decay = weight_decay
-        self.scale_inputs = scale_inputs
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.warm_start_q = warm_start_q
-        self.probabilities = probabilities
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
+    n_inducing: int = argument(100, check_whole)
+    kernel: str = argument("rbf", one_of(KINDS))
+    warm_start_q: bool = True
+    probabilities: str = argument("quasi", one_of(METHODS))
 
     def uncertainty_details(self, X: ArrayLike) -> ClassUncertainty:
         """Entropy with its two parts, the latent variance and the OOD score."""
-        total = self.uncertainty(X)
-        aleatoric, variance = self._map(self._expected_entropy, X)
-        epistemic = np.maximum(total - aleatoric, 0)
-        return ClassUncertainty(total, aleatoric, epistemic, variance, self.ood_score(X))
+        rows = check_rows(self, X)
+        answers = self._ask(lambda x: self.predictor_(x)[1:], rows)
+        return ClassUncertainty(*answers)
 
-    def _probabilities(self, x: Tensor) -> Tensor:
-        """E[softmax(f)]."""
-        mean, var = self.frozen_.latent(x)
-        # its sums cancel, those of the integral do not: float32 will do
-        return self._softmax.predictive(mean.float(), var.float()).double()
+    def _method(self, f: nn.Module, J: int, T: int, n: int) -> DUE:
+        gp = InducingGP(torch.zeros(inducing(self.n_inducing, n), J), T, kernel=self.kernel)
+        return DUE(f, gp, Softmax(T, self.probabilities), n, warm=self.warm_start_q)
 
-    def _expected_entropy(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        mean, var = self.frozen_.latent(x)
-        return self._softmax.expected_entropy(mean, var), var.mean(-1)
-
-    @property
-    def _softmax(self) -> Softmax:
-        return cast(Softmax, self.frozen_.likelihood)
-
-    def _check_own_parameters(self) -> None:
-        self._check_gp_parameters()
-        if self.probabilities not in METHODS:
-            raise ValueError(
-                f"probabilities={self.probabilities!r} is not one of {', '.join(METHODS)}"
-            )
-
-    def _absorb(self, known: Data, held_out: Data) -> None:
-        """Held-out rows chose the epoch; q(U) has no closed form that could take them in."""
-
-    def _likelihood(self) -> Softmax:
-        return Softmax(self._T, self.probabilities)
-
-    def _start_q(self, gp: InducingGP, h: Tensor, y: Tensor) -> None:
-        if self.warm_start_q:
-            warm_start(gp, h, y)
-
-    def _bound(self, data: Data) -> Objective:
-        return self._in_batches(len(data[0]), lr=5e-4, head_lr=self.gp_lr or 5e-3, bound="elbo")
+    def _default_recipe(self, n: int, watched: bool) -> Recipe:
+        return Recipe(lr=5e-4, head_lr=5e-3, warm_up=20, patience=20)

@@ -4,36 +4,16 @@ from abc import abstractmethod
 from typing import Any, NamedTuple, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from due.estimators.checks import check_columns, is_number
-from due.estimators.rows import Floats
-from due.estimators.training import split
+from due.rows.checks import check_arguments, check_columns, is_number
+from due.rows.scale import Floats
+from due.rows.study import Study
 
 ORDER = "the order is fit(Y, T, X=X): outcomes (N,), treatments 0 or 1 (N,), covariates (N, D)"
-
-
-class Study(NamedTuple):
-    """People: covariates X (N, D), treatments t (N,) of 0 and 1, outcomes y (N,)."""
-
-    X: Floats
-    t: Floats
-    y: Floats
-
-    def join(self, other: "Study | None") -> "Study":
-        """These people, then the others."""
-        if other is None:
-            return self
-        return Study(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
-
-    def hold_out(self, fraction: float, seed: int) -> "tuple[Study, Study]":
-        """People to learn from and people to choose the epoch on, each arm in its share."""
-        kept, held = (rows.numpy() for rows in split(len(self.y), fraction, self.t, seed))
-        return Study(*(part[kept] for part in self)), Study(*(part[held] for part in self))
 
 
 class Posterior(NamedTuple):
@@ -68,8 +48,10 @@ class EffectInference:
         """Mass of the normal as far from its mean as `value`, on both sides."""
         return np.asarray(2 * norm.sf(np.abs(self.zstat(value))))
 
-    def summary_frame(self, alpha: float = 0.05, value: float = 0.0) -> pd.DataFrame:
-        """One row a person, with EconML's columns."""
+    def summary_frame(self, alpha: float = 0.05, value: float = 0.0) -> Any:
+        """One row per person, with EconML's columns; needs pandas."""
+        import pandas as pd
+
         lower, upper = self.conf_int(alpha)
         columns = {
             "point_estimate": self.point_estimate,
@@ -112,6 +94,7 @@ class EffectEstimator(BaseEstimator):
 
         `validation` is (Y, T, X) of people to choose the best epoch on; None holds some out.
         """
+        check_arguments(self)
         y, t = _person_by_person(Y, T, X)
         for arm, word in enumerate(("untreated", "treated")):
             if not (t == arm).any():
@@ -156,12 +139,13 @@ class EffectEstimator(BaseEstimator):
         return rows
 
 
-class NoVariance(TypeError):
-    """A part of the estimator that the user gave knows no variance."""
-
-
 class UncertainEffects(EffectEstimator):
-    """Abstract: an `EffectEstimator` that knows the variance of its effects."""
+    """Abstract: an `EffectEstimator` that knows the variance of its effects.
+
+    Where that depends on a part that the user gives, `knows_variance` says whether it does.
+    """
+
+    knows_variance: bool = True
 
     @abstractmethod
     def _posterior(self, X: Floats) -> Posterior:
@@ -193,17 +177,21 @@ class UncertainEffects(EffectEstimator):
         change = _change(T0, T1, len(mean))
         return EffectInference(change * mean, np.abs(change) * np.sqrt(var))
 
+    def ate_inference(self, X: ArrayLike, T0: int = 0, T1: int = 1) -> EffectInference:
+        """The average effect over the people X and its standard error; T0 and T1 are for all."""
+        rows = self._people(X)
+        if np.ndim(T0) or np.ndim(T1):
+            raise ValueError("T0 and T1 of an average are those of all people: give 0 or 1")
+        mean, var = self._average(rows)
+        change = _change(T0, T1, 1)
+        return EffectInference(change * mean, np.abs(change) * var**0.5)
+
     def ate_interval(
         self, X: ArrayLike, T0: int = 0, T1: int = 1, alpha: float = 0.05
     ) -> tuple[float, float]:
         """Credible interval of the average effect over the people X; T0 and T1 are for all."""
-        rows = self._people(X)
-        if np.ndim(T0) or np.ndim(T1):
-            raise ValueError("T0 and T1 of ate_interval are those of all people: give 0 or 1")
-        change = float(_change(T0, T1, 1)[0])
-        mean, var = self._average(rows)
-        half = _quantile(alpha) * abs(change) * var**0.5
-        return change * mean - half, change * mean + half
+        lower, upper = self.ate_inference(X, T0, T1).conf_int(alpha)
+        return float(lower[0]), float(upper[0])
 
 
 class SampledEffects(UncertainEffects):

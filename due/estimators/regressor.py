@@ -1,21 +1,45 @@
-"""DUE as a scikit-learn regressor."""
+"""Regressors: targets in standard units, (y − mean) / std, and back; and DUE as one of them."""
 
-from typing import Any, NamedTuple, cast
+from abc import abstractmethod
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import norm
+from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
-from torch import Tensor, nn
+from sklearn.utils.validation import validate_data
+from torch import nn
 
-from due.estimators.base import DUEEstimator
-from due.estimators.rows import Floats
-from due.estimators.torch_estimator import Extractor
-from due.estimators.torch_regressor import TorchRegressor
-from due.estimators.training import Data, Objective
-from due.gp import Gaussian, InducingGP, Normal, held_out_noise
-from due.model import DUE, CollapsedBound
-from due.train import train
+from due.estimators.network import NetworkEstimator, OnData, estimator, learn_rows
+from due.gp import Gaussian, InducingGP
+from due.gp.initialise import inducing
+from due.gp.kernels import KINDS
+from due.methods.due import BOUNDS, DUE, FINISHES, is_collapsed
+from due.predictor import ValuePredictor
+from due.rows.checks import (
+    argument,
+    check_fraction,
+    check_rows,
+    check_training_rows,
+    check_weight,
+    check_whole,
+    goes_on,
+    one_of,
+)
+from due.rows.scale import Floats, Scale, fit_scale
+from due.rows.source import Rows, canonical
+from due.training import Recipe
+from due.training.recipe import ALL
+
+
+class Moments(NamedTuple):
+    """What a regressor knows of y, in its units (variances in their square), of its shape."""
+
+    mean: Floats
+    epistemic: Floats  # variance of the latent function
+    aleatoric: Floats  # variance of the noise
 
 
 class ValueUncertainty(NamedTuple):
@@ -27,65 +51,142 @@ class ValueUncertainty(NamedTuple):
     ood_score: Floats  # in [0, 1], 1 far from the data
 
 
-class DUERegressor(TorchRegressor, DUEEstimator):
+class Targets:
+    """Types of what `fit` of a regressor leaves behind."""
+
+    y_scale_: Scale
+    predictor_: ValuePredictor
+    _flat: bool  # y was (N,), not (N, 1)
+
+
+@estimator
+class Regressor(RegressorMixin, MultiOutputMixin, Targets, NetworkEstimator):
+    """Abstract: a `NetworkEstimator` of one or several outputs, each with a normal distribution.
+
+    Parameters
+    ----------
+    scale_inputs
+        Standardise the inputs; False takes X as it is, for those who have prepared it.
+    warm_start
+        Let `fit` go on from the last fit: its scaling and its method stay, whatever the arguments
+        say now.
+    """
+
+    validation_fraction: float = argument(0.2, check_fraction)
+    scale_inputs: bool = True
+    warm_start: bool = False
+
+    @abstractmethod
+    def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
+        """Mean of y, with the standard deviation of a new observation."""
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        validation: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> Self:
+        """Train on rows X with targets y, (N,) or (N, T); a weight counts as repetitions.
+
+        `validation` is (X, y) of other rows to choose the best epoch on, in place of a fraction.
+        """
+        anew = not goes_on(self)
+        inputs, values = check_training_rows(self, X, y, anew, multi_output=True, y_numeric=True)
+        weight = check_weight(sample_weight, inputs)
+        if not anew:
+            _check_outputs(values, self.y_scale_.std, self._flat)
+        rows, held = canonical(inputs, _columns(values), weight), 0
+        if validation is not None:
+            others = _others(self, *validation, T=rows.y.shape[1])
+            rows, held = Rows(*map(np.concatenate, zip(rows, others, strict=True))), len(others.X)
+        if anew:
+            self.y_scale_, self._flat = fit_scale(rows.y, rows.weight), values.ndim == 1
+        targets = torch.as_tensor(self.y_scale_(rows.y)).float()
+        learn_rows(self, rows, targets, targets.shape[1], anew, held=held)
+        return self
+
+    def moments(self, X: ArrayLike) -> Moments:
+        """Mean, and the two parts of the variance of a new observation."""
+        rows = check_rows(self, X)
+        mean, var, noise = self._ask(self.predictor_.moments, rows)
+        return Moments(self._shape(mean), self._shape(var), self._shape(noise))
+
+    def uncertainty(self, X: ArrayLike) -> Floats:
+        """Variance of the latent function, without noise, of the shape of `predict(X)`.
+
+        A plain network, which knows no such variance, gives that of its noise.
+        """
+        found = self.moments(X)
+        only_noise = getattr(self.model_, "only_noise", False)
+        return found.aleatoric if only_noise else found.epistemic
+
+    def predict_interval(self, X: ArrayLike, alpha: float = 0.05) -> tuple[Floats, Floats]:
+        """Lower and upper end of the central 1 − alpha interval of a new observation."""
+        if not 0 < alpha < 1:
+            raise ValueError(f"alpha={alpha} is not between 0 and 1; 0.05 gives 95 % intervals")
+        mean, std = self._observed(X)
+        half = norm.ppf(1 - alpha / 2) * std
+        return mean - half, mean + half
+
+    def _observed(self, X: ArrayLike) -> tuple[Floats, Floats]:
+        """Mean and standard deviation of a new observation."""
+        mean, var, noise = self.moments(X)
+        return mean, np.sqrt(var + noise)
+
+    def _shape(self, values: Floats) -> Floats:
+        return values[:, 0] if self._flat else values
+
+    def _wrap(self, model: nn.Module) -> ValuePredictor:
+        return ValuePredictor(model, self.scale_, self.y_scale_)
+
+    @property
+    def _T(self) -> int:
+        return self.y_scale_.std.size
+
+    def _learned(self) -> dict[str, Any]:
+        return {"y_scale": self.y_scale_.as_lists(), "flat": self._flat}
+
+    def _relearn(self, learned: dict[str, Any]) -> None:
+        self.y_scale_, self._flat = Scale.from_lists(learned["y_scale"]), learned["flat"]
+
+
+@estimator
+class DUERegressor(OnData, Regressor):
     """Deep network with distance-keeping features and a GP on top; uncertainty in one pass.
 
     What speaks of y (`predict`'s standard deviation and covariance, `predict_interval`,
     `sample_y`) includes the noise; `uncertainty` is the variance of the latent function alone.
 
+    By default the collapsed bound trains on all rows at once for at most 300 epochs of one step,
+    with Adam at rates of 4e-3 for the network and 5e-2 for the GP; the ELBO takes about 4,000
+    steps in 5 to 80 epochs, at 2e-3 and 1e-2. Without held-out rows the rates fall to zero.
+
     Parameters
     ----------
-    extractor
-        Function from the shape of a row to an `nn.Module` that gives one feature vector a row.
-        It predicts in float64. None builds an FC-ResNet of 4 layers as wide as a row, but 128 to
-        1,024.
-    c
-        Bound on the Lipschitz constant of each layer; below 1 a residual network is bi-Lipschitz,
-        at 1 and above only its upper bound remains. None leaves the network free.
     n_inducing
         Number of inducing points (at most the number of distinct rows).
     kernel
         "rbf", "matern12", "matern32", "matern52" or "rq".
     bound
         "collapsed" trains on all rows at once with q(U) in closed form, "elbo" on batches as the
-        paper does; "auto" takes the first up to `COLLAPSED_ROWS` rows. `history_` says which.
-    epochs, batch_size
-        None is 300 epochs for the collapsed bound, which always takes all rows at once, and
-        about 4,000 steps in 5 to 80 epochs for the ELBO.
-    lr, gp_lr
-        Learning rates of Adam for the network, and for the GP; None is 4e-3 and 5e-2 for the
-        collapsed bound, 2e-3 and 1e-2 for the ELBO.
-    weight_decay
-        L2 penalty of Adam, on every parameter.
-    scale_inputs
-        Standardise the inputs; False takes X as it is, for those who have prepared it.
-    validation_fraction
-        Share of the rows held out to choose the best epoch. 0 trains on all of them, with a
-        learning rate that falls to zero.
-    patience
-        Epochs without improvement after which training stops, if rows are held out.
+        paper does; "auto" takes the first up to 5,000 rows. `history_` says which.
     finish
         What the collapsed bound does once held-out rows have chosen the features. "noise" takes
-        the noise under which those rows are most probable, for features settle before the noise
-        does and fit the rows they were trained on too well; then q(U) learns from all rows. "q"
-        does only the latter. "gp" takes 60 steps of the noise and of all the GP on all rows, the
-        smallest error but intervals that are too narrow on most tables. "nothing" stops there.
-    warm_start
-        Let `fit` go on from the last fit: its scaling, network, kernel and inducing points stay,
-        whatever the parameters say now.
-    random_state
-        Seed of everything random in `fit`; prediction is deterministic.
-    device
-        Where to train and predict, such as "cpu" or "cuda".
-    verbose
-        Show a progress bar on a terminal.
+        the noise under which those rows are most probable, because features settle before the
+        noise does and fit the rows they were trained on too well; then q(U) learns from all rows.
+        "q" does only the latter. "gp" takes 60 steps of the noise and of all the GP on all rows,
+        the smallest error but intervals that are too narrow on most tables. "nothing" stops there.
+    extractor, c, epochs, batch_size, lr, recipe, validation_fraction, scale_inputs, warm_start, \
+random_state, device, verbose
+        As in `Regressor`, `NetworkEstimator` and `Trained`, the classes it is built on.
 
     Attributes
     ----------
     history_
         Loss and validation of each epoch, and the bound that was trained.
-    model_
-        The `due.DUE` behind it.
+    model_, predictor_
+        The `due.DUE` behind it, and what predicts from raw rows.
 
     Examples
     --------
@@ -97,46 +198,10 @@ class DUERegressor(TorchRegressor, DUEEstimator):
     (True, True)
     """
 
-    def __init__(
-        self,
-        extractor: Extractor | None = None,
-        *,
-        c: float | None = 0.95,
-        n_inducing: int = 100,
-        kernel: str = "matern32",
-        bound: str = "auto",
-        epochs: int | None = None,
-        batch_size: int | None = None,
-        lr: float | None = None,
-        gp_lr: float | None = None,
-        weight_decay: float = 0.0,
-        scale_inputs: bool = True,
-        validation_fraction: float = 0.2,
-        patience: int = 30,
-        finish: str = "noise",
-        warm_start: bool = False,
-        random_state: Any = None,
-        device: str = "cpu",
-        verbose: bool = False,
-    ) -> None:
-        self.extractor = extractor
-        self.c = c
-        self.n_inducing = n_inducing
-        self.kernel = kernel
-        self.bound = bound
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.lr = lr
-        self.gp_lr = gp_lr
-        self.weight_decay = weight_decay
-        self.scale_inputs = scale_inputs
-        self.validation_fraction = validation_fraction
-        self.patience = patience
-        self.finish = finish
-        self.warm_start = warm_start
-        self.random_state = random_state
-        self.device = device
-        self.verbose = verbose
+    n_inducing: int = argument(100, check_whole)
+    kernel: str = argument("matern32", one_of(KINDS))
+    bound: str = argument("auto", one_of(BOUNDS))
+    finish: str = argument("noise", one_of(FINISHES))
 
     def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
         """Mean of y, with the standard deviation of a new observation or the joint covariance.
@@ -163,88 +228,52 @@ class DUERegressor(TorchRegressor, DUEEstimator):
         ]
         return draws[0] if self._flat else np.stack(draws, 1)
 
-    def uncertainty(self, X: ArrayLike) -> Floats:
-        """Variance of the latent function, without noise, of the shape of `predict(X)`."""
-        return self._latent_variance(X)
-
     def uncertainty_details(self, X: ArrayLike) -> ValueUncertainty:
         """Variance of an observation with its two parts, and the OOD score."""
-        epistemic = self.uncertainty(X)
-        sigma2 = self._sigma2.numpy(force=True) * self.y_scale_.std**2
-        aleatoric = np.broadcast_to(sigma2, (len(epistemic), len(self.y_scale_.std)))
-        aleatoric = self._shape(aleatoric.copy())
-        return ValueUncertainty(epistemic + aleatoric, aleatoric, epistemic, self.ood_score(X))
+        rows = check_rows(self, X)
+        _, var, noise, ood_score = self._ask(self.predictor_, rows)
+        epistemic, aleatoric = self._shape(var), self._shape(noise)
+        return ValueUncertainty(epistemic + aleatoric, aleatoric, epistemic, ood_score)
 
-    def _predictive(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return cast(Normal, self.frozen_.predict(x))
-
-    def _latent_variance(self, X: ArrayLike) -> Floats:
-        var = self._map(lambda x: self.frozen_.latent(x).var, X)
-        return self._shape(var * self.y_scale_.std**2)
-
-    @torch.no_grad()
     def _joint(self, X: ArrayLike) -> tuple[Floats, Floats]:
-        h = torch.cat([self.frozen_.f(batch) for batch in self._batches(self._checked(X))])
-        mean, cov = self.model_.gp.joint(h)
-        noise = torch.eye(len(h), dtype=cov.dtype, device=cov.device)
-        cov = cov + self._sigma2[:, None, None] * noise
-        scaled = cov.permute(1, 2, 0).numpy(force=True) * self.y_scale_.std**2
-        centre = self._shape(self.y_scale_.inverse(mean.numpy(force=True)))
-        return centre, scaled[..., 0] if self._flat else scaled
+        rows = check_rows(self, X)
+        mean, cov = self._ask_jointly(self.predictor_.joint, rows)
+        return self._shape(mean), cov[..., 0] if self._flat else cov
 
-    @property
-    def _sigma2(self) -> Tensor:
-        return cast(Gaussian, self.model_.likelihood).sigma2.detach()
+    def _method(self, f: nn.Module, J: int, T: int, n: int) -> DUE:
+        gp = InducingGP(torch.zeros(inducing(self.n_inducing, n), J), T, kernel=self.kernel)
+        return DUE(f, gp, Gaussian(T), n, bound=self.bound, finish=self.finish)
 
-    def _check_own_parameters(self) -> None:
-        self._check_gp_parameters()
-        if self.finish not in FINISHES:
-            raise ValueError(f"finish={self.finish!r} is not one of {', '.join(FINISHES)}")
-        if self.bound not in BOUNDS:
-            raise ValueError(f"bound={self.bound!r} is not one of {', '.join(BOUNDS)}")
+    def _default_recipe(self, n: int, watched: bool) -> Recipe:
+        return gp_recipe(self.bound, n)
 
-    def _absorb(self, known: Data, held_out: Data) -> None:
-        """Once held-out rows have chosen the features, the GP on them learns from all rows."""
-        if not self._learns_from_all:
-            return
-        x, *rest = (torch.cat(pair).to(self.device) for pair in zip(known, held_out, strict=True))
-        with torch.no_grad():
-            h = self.model_.f(x)
-        data, n = (h, *rest), len(known[0])
-        head = DUE(nn.Identity(), self.model_.gp, self.model_.likelihood, len(h))
-        if self.finish == "noise" and len(held_out[0]):
-            (h0, y0, *w0), (h1, y1, *w1) = [part[:n] for part in data], [part[n:] for part in data]
-            sigma2 = held_out_noise(head.gp, h0, y0, h1, y1, *w0, *w1)
-            cast(Gaussian, head.likelihood).set_sigma2(sigma2)
-        loss = CollapsedBound(head)
-        if self.finish == "gp":
-            optimizer = torch.optim.Adam(head.parameters(), lr=GP_LR, fused=True)
-            train(loss, data, optimizer=optimizer, epochs=GP_STEPS, progress=False)
-        loss.set_q(*data)
 
-    @property
-    def _learns_from_all(self) -> bool:
-        return self.finish != "nothing" and self.history_["bound"] == "collapsed"
+def gp_recipe(bound: str, n: int) -> Recipe:
+    """How a GP of values is trained under this bound."""
+    if is_collapsed(bound, n):
+        return Recipe(lr=4e-3, head_lr=5e-2, batch_size=ALL, epochs=300, warm_up=20, patience=30)
+    return Recipe(lr=2e-3, head_lr=1e-2, warm_up=20, patience=30)
 
-    def _likelihood(self) -> Gaussian:
-        return Gaussian(self._T)
 
-    def _start_q(self, gp: InducingGP, h: Tensor, y: Tensor) -> None:
-        """q(U) starts at N(0, I); the collapsed bound never uses it."""
+def _others(estimator: Any, X: ArrayLike, y: ArrayLike, T: int) -> Rows:
+    """Rows to validate on, checked like those to train on."""
+    inputs, values = validate_data(
+        estimator, X, y, dtype=np.float64, allow_nd=True, multi_output=True, reset=False
+    )
+    others = canonical(inputs, _columns(values), None)
+    if others.y.shape[1] != T:
+        raise ValueError(f"y of validation has {others.y.shape[1]} outputs, y has {T}")
+    return others
 
-    def _bound(self, data: Data) -> Objective:
-        n = len(data[0])
-        if self.bound == "elbo" or (self.bound == "auto" and n > COLLAPSED_ROWS):
-            return self._in_batches(n, lr=2e-3, head_lr=self.gp_lr or 1e-2, bound="elbo")
-        loss = CollapsedBound(self.model_)
-        whole = tuple(part.to(self.device) for part in data)
-        rates = self.lr or 4e-3, self.gp_lr or 5e-2
-        return Objective(
-            loss, None, self.epochs or 300, *rates, lambda: loss.set_q(*whole), "collapsed"
+
+def _check_outputs(values: NDArray[Any], std: Floats, flat: bool) -> None:
+    if values.shape[1:] != (() if flat else std.shape):
+        raise ValueError(
+            f"y has shape {values.shape}, the last fit predicts {std.size} "
+            f"output(s) as {'(N,)' if flat else '(N, T)'}; warm_start goes on with the "
+            "same outputs, warm_start=False starts anew"
         )
 
 
-BOUNDS = ("auto", "collapsed", "elbo")
-COLLAPSED_ROWS = 5000
-FINISHES = ("noise", "q", "gp", "nothing")
-GP_STEPS, GP_LR = 60, 2e-2
+def _columns(y: NDArray[Any]) -> Floats:
+    return y.astype(np.float64).reshape(len(y), -1)

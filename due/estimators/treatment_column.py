@@ -7,9 +7,9 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, RegressorMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from due.estimators.checks import check_columns
 from due.estimators.effects import EffectEstimator
-from due.estimators.rows import Floats
+from due.rows.checks import check_columns
+from due.rows.scale import Floats
 
 
 class TreatmentColumn(RegressorMixin, BaseEstimator):

@@ -2,15 +2,19 @@
 
 from due.gp.cholesky import JitterWarning
 from due.gp.collapsed import collapsed_bound, held_out_noise, set_optimal_q
-from due.gp.difference import joint_difference, mean_difference
 from due.gp.exact import log_marginal_likelihood, posterior
+from due.gp.frozen import FrozenClasses, FrozenEffects, FrozenGP, FrozenValues
 from due.gp.inducing import InducingGP
-from due.gp.initialise import features, initialise, warm_start
+from due.gp.initialise import evaluate, features, initialise, warm_start
 from due.gp.kernels import Kernel
 from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax
 from due.gp.reference import Reference
 
 __all__ = [
+    "FrozenClasses",
+    "FrozenEffects",
+    "FrozenGP",
+    "FrozenValues",
     "Gaussian",
     "InducingGP",
     "JitterWarning",
@@ -20,12 +24,11 @@ __all__ = [
     "Reference",
     "Softmax",
     "collapsed_bound",
+    "evaluate",
     "features",
     "held_out_noise",
     "initialise",
-    "joint_difference",
     "log_marginal_likelihood",
-    "mean_difference",
     "posterior",
     "set_optimal_q",
     "warm_start",

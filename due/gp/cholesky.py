@@ -20,7 +20,7 @@ def cholesky(K: Float[Tensor, "T M M"], jitter: float) -> Float[Tensor, "T M M"]
 
     K has a unit diagonal, so j is a share of the prior variance. Growth is announced by a
     `JitterWarning`; past 0.01 the matrix is no kernel matrix and a `LinAlgError` says so. Inside
-    `torch.compile` a failure gives NaN: `due.train` repeats such a step without it.
+    `torch.compile` a failure gives NaN: `due.training.fit` repeats such a step without it.
     """
     eye = torch.eye(K.shape[-1], dtype=K.dtype, device=K.device)
     L, info = torch.linalg.cholesky_ex(K + jitter * eye)

@@ -66,9 +66,12 @@ def held_out_noise(
     new_y: Float[Tensor, "P T"],
     weights: Float[Tensor, " N"] | None = None,
     new_weights: Float[Tensor, " P"] | None = None,
-) -> Float[Tensor, " T"]:
+    *,
+    shared: bool = False,
+) -> Float[Tensor, " noises"]:
     """σ² of each output, from `NOISES`, under which the new rows are most probable given (h, y).
 
+    `shared` looks for one σ² of all outputs together.
     With A W Aᵀ = V Λ Vᵀ, b = Vᵀ A W r and c = Vᵀ a of a new row, q(U) optimal for σ² predicts
     N(μ + Σ_m c_m b_m / (σ² + λ_m),  k − ‖a‖² + σ² (1 + Σ_m c_m² / (σ² + λ_m))).
     """
@@ -84,7 +87,8 @@ def held_out_noise(
     unexplained = (gp.kernel.outputscale[:, None] - column_squares(a)).clamp_min(0)
     var = unexplained + sigma2 * (1 + spread[..., 0, :])  # (G, T or 1, P)
     misfit = (_residual(gp, new_y) - mean[..., 0, :]).square() / var + var.log()
-    best = (_weights(new_y, new_weights) * misfit).sum(-1).argmin(0)  # (T,)
+    total = (_weights(new_y, new_weights) * misfit).sum(-1)  # (G, T)
+    best = (total.sum(1, keepdim=True) if shared else total).argmin(0)  # (T,) or (1,)
     return sigma2[best, 0, 0]
 
 

@@ -12,7 +12,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from due.gp.cholesky import whiten
-from due.gp.kernels import Kernel, squared_distance, squared_distance_to_first
+from due.gp.kernels import (
+    Kernel,
+    inverse_softplus,
+    squared_distance,
+    squared_distance_to_first,
+)
 
 
 class InducingGP(nn.Module):
@@ -62,14 +67,14 @@ class InducingGP(nn.Module):
 
     def forward(self, h: Float[Tensor, "N J"]) -> tuple[Float[Tensor, "N T"], Float[Tensor, "N T"]]:
         """Mean and variance of each q(f_t(h_n)); inputs are independent of one another."""
-        return self._marginal(self.project(h), self.L_S, _outward(h))
+        return self._marginal(self.project(h), self.L_S, outward(h))
 
     def with_kl(
         self, h: Float[Tensor, "N J"]
     ) -> tuple[Float[Tensor, "N T"], Float[Tensor, "N T"], Float[Tensor, ""]]:
         """Mean, variance and KL at once, for training: L_S is formed only once."""
         L_S = self.L_S
-        return *self._marginal(self.project(h), L_S, _outward(h)), self._kl(L_S)
+        return *self._marginal(self.project(h), L_S, outward(h)), self._kl(L_S)
 
     def joint(self, h: Float[Tensor, "N J"]) -> tuple[Float[Tensor, "N T"], Float[Tensor, "T N N"]]:
         """Mean and covariance of each q(f_t(h_1), …, f_t(h_N))."""
@@ -77,29 +82,13 @@ class InducingGP(nn.Module):
         B = times(self.L_S.mT, A)
         prior = self.kernel.correlation(squared_distance(h, h)) - A.mT @ A
         cov = self.kernel.outputscale[:, None, None] * (prior + B.mT @ B)
-        return self._mean(A).to(_outward(h)), cov.to(_outward(h))
-
-    def difference(
-        self, h1: Float[Tensor, "N J"], h0: Float[Tensor, "N J"]
-    ) -> tuple[Float[Tensor, "N T"], Float[Tensor, "N T"]]:
-        """Mean and variance of f_t(h1_n) − f_t(h0_n), from the difference of the two projections.
-
-        Var = s (2 (1 − κ(h1, h0)) − ‖A1 − A0‖² + ‖L_Sᵀ (A1 − A0)‖²): nothing of the size of s
-        cancels when h1 ≈ h0.
-        """
-        A = self.project(torch.cat([h1, h0]))
-        D = A[..., : len(h1)] - A[..., len(h1) :]
-        s = self.kernel.outputscale[:, None]
-        prior = 2 * self.kernel.gap(h1, h0) - column_squares(D)
-        var = s * (prior.clamp_min(0) + column_squares(times(self.L_S.mT, D)))
-        mean = s.sqrt() * times(self.m[:, None].double(), D)[:, 0]
-        return mean.mT.to(_outward(h1)), var.mT.to(_outward(h1))
+        return self._mean(A).to(outward(h)), cov.to(outward(h))
 
     def explained(self, h: Float[Tensor, "N J"]) -> Float[Tensor, "N T"]:
         """Share of the prior variance that the data has removed: Aᵀ (I − S) A, in [0, 1]."""
         A = self.project(h)
         removed = column_squares(A) - column_squares(times(self.L_S.mT, A))
-        return removed.mT.clamp(0, 1).to(_outward(h))
+        return removed.mT.clamp(0, 1).to(outward(h))
 
     def kl(self) -> Float[Tensor, ""]:
         """KL(q(V) ‖ N(0, I)) = ½ Σ_t (tr S_t + m_tᵀ m_t − M − log|S_t|)."""
@@ -110,6 +99,12 @@ class InducingGP(nn.Module):
         Z = self.Z.double()
         d2 = squared_distance_to_first(torch.cat([Z, h.to(Z)]), len(Z))  # (M + N, M)
         return whiten(self.kernel.correlation(d2).mT, self.jitter)  # from (K, M, M + N)
+
+    @torch.no_grad()
+    def place(self, Z: Float[Tensor, "M J"], lengthscale: float) -> None:
+        """Put the inducing inputs and the length scale of every kernel where data say."""
+        self.Z.copy_(Z)
+        self.kernel.raw_lengthscale.copy_(inverse_softplus(lengthscale, self.kernel.T))
 
     @torch.no_grad()
     def set_q(self, m: Float[Tensor, "T M"], L_S: Float[Tensor, "T M M"]) -> None:
@@ -159,7 +154,8 @@ def times(W: Float[Tensor, "T R M"], A: Float[Tensor, "K M N"]) -> Float[Tensor,
     return (W.reshape(-1, W.shape[-1]) @ A[0]).unflatten(0, W.shape[:2])
 
 
-def _outward(h: Tensor) -> torch.dtype:
+def outward(h: Tensor) -> torch.dtype:
+    """Dtype of answers about these features."""
     return torch.promote_types(h.dtype, torch.float32)  # bfloat16 features, float32 answers
 
 

@@ -12,19 +12,31 @@ from torch import Tensor, nn
 from due.gp.collapsed import set_optimal_q
 from due.gp.inducing import InducingGP
 
+INITIAL_POINTS = 1000  # p of Algorithm 1
+
+
+def inducing(wanted: int, n: int) -> int:
+    """M: not more than the rows that inducing points start from."""
+    return min(wanted, INITIAL_POINTS, n)
+
 
 @torch.no_grad()
 def features(
     f: nn.Module, X: Tensor, p: int = 1000, seed: int = 0
 ) -> tuple[Float[Tensor, "p J"], Int[Tensor, " p"]]:
     """f(X) of p random rows in eval mode (all rows if fewer), and which rows they are."""
-    generator = torch.Generator().manual_seed(seed)
-    rows = torch.randperm(len(X), generator=generator)[:p]
-    training = f.training
+    rows = torch.randperm(len(X), generator=torch.Generator().manual_seed(seed))[:p]
+    return evaluate(f, X[rows]), rows
+
+
+@torch.no_grad()
+def evaluate(f: nn.Module, X: Tensor) -> Float[Tensor, "N J"]:
+    """f(X) in eval mode, in batches, on the device of f."""
+    training, device = f.training, next((p.device for p in f.parameters()), X.device)
     f.eval()
-    h = torch.cat([f(X[part]) for part in rows.split(256)])
+    h = torch.cat([f(part.to(device)) for part in X.split(256)])
     f.train(training)
-    return h, rows
+    return h
 
 
 def initialise(

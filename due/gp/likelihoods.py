@@ -110,7 +110,7 @@ class Softmax(nn.Module):
     def expected_entropy(
         self, mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]
     ) -> Float[Tensor, " N"]:
-        """E[−Σ_c p_c log p_c] for p = softmax(f): the doubt that no data would remove."""
+        """E[−Σ_c p_c log p_c] for p = softmax(f): the uncertainty that no data would remove."""
         return softmax.expectation(_surprise, mean, var, self.epsilon).sum(-1)
 
 

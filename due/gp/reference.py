@@ -2,7 +2,7 @@
 
 It is the share of the prior variance that a GP loses at h once its values at H are known, up to
 noise of n times that variance; without noise 1 on H, and 0 far away. It depends on no label:
-under a softmax the variance of q(f) itself shrinks where classes are in doubt rather than where
+under a softmax the variance of q(f) itself shrinks where classes are uncertain rather than where
 data is.
 """
 

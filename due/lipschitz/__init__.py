@@ -1,5 +1,6 @@
-"""Lipschitz constraints on any network, from outside."""
+"""Lipschitz constraints on the layers of any network, which needs no change of its code."""
 
+from due.lipschitz.bounded import fold
 from due.lipschitz.constrain import (
     Constraint,
     UnboundedLayerWarning,
@@ -9,7 +10,6 @@ from due.lipschitz.constrain import (
     converge,
     recalibrate_batch_norm,
 )
-from due.lipschitz.fold import fold
 from due.lipschitz.gradient_penalty import gradient_penalty
 from due.lipschitz.measure import (
     Ratios,

@@ -5,23 +5,21 @@
 
 import math
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
-from typing import Any, TypedDict, TypeVar, cast
+from typing import Any, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from due.lipschitz.bounded import Bounded
+from due.lipschitz.bounded import Bounded, Network
 from due.lipschitz.operators import Operator, is_pointwise
 from due.lipschitz.report import obstacle, report
-from due.lipschitz.shapes import evaluating, input_shapes
 from due.lipschitz.spectral_batch_norm import SpectralBatchNorm, bound_batch_norm
 from due.lipschitz.spectral_norm import SpectralNorm, bound_operator
-
-Network = TypeVar("Network", bound=nn.Module)
 
 
 class UnboundedLayerWarning(UserWarning):
@@ -29,7 +27,7 @@ class UnboundedLayerWarning(UserWarning):
 
 
 class Constraint(TypedDict):
-    """What makes a plain layer a bounded one again: all of it goes into JSON."""
+    """What it takes to bound a plain layer again; all of it can be written as JSON."""
 
     c: float
     in_shape: list[int] | None
@@ -46,8 +44,8 @@ def constrain(
 ) -> Network:
     """Bound every linear, convolution and batch-norm layer of a network by c, in place.
 
-    At c ≥ 1 residual blocks have no lower bound (1 − c ≤ 0), only an upper one: they may collapse
-    distances, though they need not.
+    At c ≥ 1 residual blocks have only an upper bound, because 1 − c ≤ 0: they may collapse
+    distances.
 
     Parameters
     ----------
@@ -57,18 +55,18 @@ def constrain(
     c
         The bound, c > 0.
     example
-        One small batch, or a tuple of all arguments. It shows the size of image each convolution
-        meets; a convolution's bound holds for images up to that size.
+        One small batch, or a tuple of all arguments. It sets the image size of each convolution,
+        whose bound holds for images up to that size.
     batch_norm_momentum
-        Of each batch-norm layer from now on; the paper's 0.99 is 0.01 here.
+        The new momentum of each batch-norm layer; the paper's 0.99 is 0.01 in PyTorch.
     recalibrate
-        A loader of x or (x, ...). Scaled weights shift what batch norm sees: recompute its
-        statistics on these batches.
+        A loader of x or (x, ...): batch-norm statistics are computed again on these batches,
+        because scaled weights change the inputs of batch norm.
 
     Returns
     -------
-    The same network. Layers that cannot be bounded are left as they are, and an
-    `UnboundedLayerWarning` lists them with the reason; `report` shows all.
+    The same network. Layers that cannot be bounded are unchanged, and an `UnboundedLayerWarning`
+    lists them with the reason; `report` shows all layers.
 
     Examples
     --------
@@ -79,7 +77,7 @@ def constrain(
     if not c > 0:
         raise ValueError(f"c is {c}; a Lipschitz bound must be a number above 0, such as 0.95")
     if not math.isfinite(batch_norm_momentum):
-        raise ValueError(f"batch_norm_momentum is {batch_norm_momentum}; take one in [0, 1]")
+        raise ValueError(f"batch_norm_momentum is {batch_norm_momentum}; use a number in [0, 1]")
     shapes = input_shapes(network, example)
     for layer in network.modules():
         if isinstance(layer, Bounded) or obstacle(layer) is None:
@@ -92,7 +90,7 @@ def constrain(
 
 
 def converge(network: Network) -> Network:
-    """Settle σ in every bounded layer: one power iteration a step runs a little behind."""
+    """Make σ exact in every bounded layer: one power iteration per training step lags behind."""
     for layer in network.modules():
         if isinstance(layer, SpectralNorm):
             layer.converge()
@@ -101,18 +99,18 @@ def converge(network: Network) -> Network:
 
 @torch.no_grad()
 def recalibrate_batch_norm(network: Network, loader: Iterable[Any]) -> Network:
-    """Batch-norm statistics ← their averages over the batches of a loader of x or (x, ...)."""
+    """Set batch-norm statistics to their averages over a loader of x or (x, ...)."""
     norms = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
     momenta = [norm.momentum for norm in norms]
     device = next(network.parameters(), torch.empty(0)).device
     batches = (batch[0] if isinstance(batch, (tuple, list)) else batch for batch in loader)
     first = next(batches, None)
     if first is None:
-        raise ValueError("recalibrate: the loader gave no batch; pass one over the training data")
-    with evaluating(network):
+        raise ValueError("recalibrate: the loader is empty; pass one over the training data")
+    with _evaluating(network):
         for norm in norms:
             norm.train()
-            norm.momentum = None  # the plain average; the first batch replaces what was there
+            norm.momentum = None  # the plain average, from the first batch on
             cast(Tensor, norm.num_batches_tracked).zero_()
         try:
             for x in chain([first], batches):
@@ -123,8 +121,37 @@ def recalibrate_batch_norm(network: Network, loader: Iterable[Any]) -> Network:
     return network
 
 
+def input_shapes(
+    network: nn.Module, example: Tensor | tuple[Any, ...]
+) -> dict[nn.Module, tuple[int, ...]]:
+    """(channels, height, width) of each convolution's input; the largest if it is used twice.
+
+    Found by one pass in eval mode; an example that is a tuple gives all arguments.
+    """
+    shapes: dict[nn.Module, tuple[int, ...]] = {}
+
+    def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        assert isinstance(layer, _ConvNd)
+        x = args[0] if args else kwargs["input"]
+        shape = tuple(x.shape[-len(layer.kernel_size) - 1 :])
+        shapes[layer] = tuple(map(max, shape, shapes.get(layer, shape)))
+
+    hooks = [
+        layer.register_forward_pre_hook(note, with_kwargs=True)
+        for layer in network.modules()
+        if isinstance(layer, _ConvNd)
+    ]
+    try:
+        with _evaluating(network), torch.no_grad():
+            network(*example) if isinstance(example, tuple) else network(example)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return shapes
+
+
 def constraints(network: nn.Module) -> dict[str, Constraint]:
-    """The bounds of a network by layer name, for JSON; `apply_constraints` puts them on again."""
+    """The bounds of a network by layer name, for JSON; `apply_constraints` restores them."""
     return {
         name: _constraint(layer)
         for name, layer in network.named_modules()
@@ -133,7 +160,7 @@ def constraints(network: nn.Module) -> dict[str, Constraint]:
 
 
 def apply_constraints(network: Network, bounds: dict[str, Constraint]) -> Network:
-    """Bound a freshly built network as another one was, without an example.
+    """Bound a newly built network as another one was, without an example.
 
     v starts at random: load the other network's state next, or call `converge`.
     """
@@ -159,6 +186,18 @@ def _bound(
         bound_operator(layer, c, (layer.in_channels, *layer.kernel_size))
     elif isinstance(layer, SpectralNorm):
         layer.c = c
+
+
+@contextmanager
+def _evaluating(network: nn.Module) -> Iterator[None]:
+    """Eval mode inside; each module's own mode is restored after."""
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 def _constraint(layer: Bounded) -> Constraint:

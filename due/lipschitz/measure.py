@@ -1,7 +1,6 @@
 """Measured Lipschitz constants: exact σ of each layer as it computes, and ratios on pairs."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -11,10 +10,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from due.lipschitz.bounded import Bounded
-from due.lipschitz.operators import adjoint, apply, is_pointwise
+from due.lipschitz.constrain import input_shapes
+from due.lipschitz.operators import is_pointwise, leading_vector, stretch
 from due.lipschitz.report import obstacle
-from due.lipschitz.shapes import input_shapes
-from due.lipschitz.singular import leading_vector, norms
 from due.lipschitz.spectral_batch_norm import channel_constants
 from due.lipschitz.spectral_norm import SpectralNorm
 
@@ -31,10 +29,10 @@ class Ratios(NamedTuple):
 def lipschitz_ratios(
     f: Callable[[Tensor], Tensor], a: Float[Tensor, " N *D"], b: Float[Tensor, " N *D"]
 ) -> Ratios:
-    """How far f moves each pair apart: any Lipschitz constants lie outside [lower, upper]."""
+    """Ratios on pairs (a_i, b_i): Lipschitz constants of f are ≤ lower and ≥ upper."""
     before = torch.linalg.vector_norm((a - b).flatten(1), dim=1)
     if not before.all():
-        raise ValueError(f"pair {before.argmin().item()} is one point twice; leave it out")
+        raise ValueError(f"pair {before.argmin().item()} has a = b, so no ratio: remove it")
     after = torch.linalg.vector_norm((f(a) - f(b)).flatten(1), dim=1)
     ratios = after / before
     return Ratios(ratios, ratios.min().item(), ratios.max().item())
@@ -44,11 +42,11 @@ def lipschitz_ratios(
 def singular_value(layer: nn.Module, in_shape: tuple[int, ...] | None = None) -> float:
     """The largest singular value of a layer as it computes, bounded or not, in float64.
 
-    A matrix takes an SVD. A convolution takes a long ascent on images of `in_shape` (channels,
-    height, width), which a bounded one knows.
+    A matrix takes an SVD; a convolution takes `leading_vector` at a small tolerance, on images of
+    `in_shape` (channels, height, width). A bounded convolution knows that shape.
     """
     if not isinstance(layer, nn.Linear | _ConvNd):
-        raise ValueError(f"{type(layer).__name__} is no linear or convolution layer")
+        raise ValueError(f"{type(layer).__name__} is not a linear or convolution layer")
     weight = cast(Tensor, _effective_weight(layer)).double()
     if isinstance(layer, nn.Linear):
         return torch.linalg.matrix_norm(weight, ord=2).item()
@@ -57,12 +55,10 @@ def singular_value(layer: nn.Module, in_shape: tuple[int, ...] | None = None) ->
     elif in_shape is None and isinstance(layer, SpectralNorm):
         in_shape = tuple(layer.v.shape[1:])
     if in_shape is None:
-        raise ValueError("σ of a convolution depends on the image: pass in_shape=(C, H, W)")
+        raise ValueError("σ of a convolution depends on the image size: pass in_shape=(C, H, W)")
     V = torch.randn(4, *in_shape, generator=torch.Generator().manual_seed(1)).to(weight)
-    A = partial(apply, layer, weight)
-    At = partial(adjoint, layer, weight, size=V.shape[2:])
-    v = leading_vector(A, At, V, layer.groups, tol=1e-6, steps=(20, 1000))
-    return norms(A(v), layer.groups).max().item()
+    v = leading_vector(layer, weight, V, tol=1e-6, steps=(20, 1000))
+    return stretch(layer, weight, v).item()
 
 
 @torch.no_grad()

@@ -1,7 +1,9 @@
-"""The linear part A of a layer x ↦ A x + b, and its exact adjoint: ⟨A v, u⟩ = ⟨v, Aᵀ u⟩.
+"""The linear part A of a layer x ↦ A x + b, its exact adjoint, ⟨A v, u⟩ = ⟨v, Aᵀ u⟩, and its
+leading right singular vector v, for which ‖A v‖ = σ(A).
 
 A convolution is A = C P, a padding P and then a convolution C without padding, so Aᵀ = Pᵀ Cᵀ.
-A convolution with a 1×1 kernel is its matrix, whatever the image, its stride or its zeros.
+A convolution with a 1×1 kernel is treated as its matrix: neither the size of the image nor stride
+nor zero padding changes σ. Groups of channels do not mix, so each group has its own unit v.
 """
 
 from typing import TypeAlias, cast
@@ -12,6 +14,57 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 Operator: TypeAlias = nn.Linear | _ConvNd
+
+
+def stretch(layer: Operator, W: Tensor, v: Tensor) -> Tensor:
+    """max_g ‖A_g v_g‖ over groups g: σ(A) if v is the leading right singular vector."""
+    return _norms(apply(layer, W, v), _groups(layer)).amax()
+
+
+def power_iteration(layer: Operator, W: Tensor, v: Tensor) -> Tensor:
+    """AᵀA v / ‖AᵀA v‖ of each group; v itself where AᵀA v is zero or not finite."""
+    w = adjoint(layer, W, apply(layer, W, v), v.shape[2:])
+    size = _expand(_norms(w, _groups(layer)), w)
+    return torch.where((size > 0) & (size < torch.inf), w / size, v)
+
+
+def leading_vector(
+    layer: Operator,
+    W: Tensor,
+    V: Tensor,
+    tol: float = 5e-3,
+    steps: tuple[int, int] = (8, 200),
+) -> Tensor:
+    """The v, (1, C, ...), for which ‖AᵀA v − λ v‖ ≤ tol λ, from starts V (k, C, ...).
+
+    Then some singular value lies within a relative tol/2 of ‖A v‖. `steps` are the fewest and the
+    most steps. Each step maximises ‖A v‖ / ‖v‖ over span{V, AᵀA V, the previous V} and keeps the
+    k best directions: locally optimal block conjugate gradients (Knyazev, 2001). It is never
+    behind power iteration, and takes tens of steps instead of thousands when the leading singular
+    values are close together, as for convolutions. The block, k > 1, keeps it from stopping at
+    the second singular vector.
+    """
+    least, most = steps
+    k, groups, size = len(V), _groups(layer), V.shape[2:]
+    V, before = _orthonormal(V, groups), V[:0]
+    U = apply(layer, W, V)
+    for step in range(most):
+        AtU = adjoint(layer, W, U, size)
+        rates = _norms(U[:1], groups).square()  # λ, (1, groups)
+        residual = _norms(AtU[:1] - _expand(rates, AtU[:1]) * V[:1], groups).max()
+        top = rates.max()
+        if not 0 < U.abs().max() < torch.inf or (step >= least and residual <= tol * top):
+            break
+        basis = _orthonormal(torch.cat([V, AtU, before]), groups)  # (3k, C, ...)
+        image = apply(layer, W, basis)
+        y = _best(image, groups, k)  # (k, 3k, groups)
+        before, V, U = V, _combine(y, basis), _combine(y, image)
+    return V[:1]
+
+
+def normalise(layer: Operator, v: Tensor) -> Tensor:
+    """v_g / ‖v_g‖ of each group g."""
+    return v / _expand(_norms(v, _groups(layer)), v)
 
 
 def apply(layer: Operator, W: Tensor, v: Tensor) -> Tensor:
@@ -61,6 +114,40 @@ def is_pointwise(layer: Operator) -> bool:
     if isinstance(layer, nn.Linear) or any(k != 1 for k in layer.kernel_size):
         return False
     return layer.padding_mode == "zeros" or not any(_pads(layer))
+
+
+def _groups(layer: Operator) -> int:
+    return 1 if isinstance(layer, nn.Linear) else layer.groups
+
+
+def _norms(x: Tensor, groups: int) -> Tensor:
+    """‖x_g‖ of each row and each group of channels, (rows, groups)."""
+    return torch.linalg.vector_norm(x.reshape(len(x), groups, -1), dim=-1)
+
+
+def _expand(scale: Tensor, x: Tensor) -> Tensor:
+    """One number per row and group, (rows, groups), in a shape that multiplies x."""
+    if scale.shape[1] > 1:
+        scale = scale.repeat_interleave(x.shape[1] // scale.shape[1], dim=1)
+    return scale.reshape(*scale.shape, *[1] * (x.dim() - 2))
+
+
+def _orthonormal(x: Tensor, groups: int) -> Tensor:
+    """Rows that span the same space, orthonormal within each group; surplus rows are zero."""
+    Q = torch.linalg.qr(x.reshape(len(x), groups, -1).permute(1, 2, 0)).Q  # (groups, n, rows)
+    Q = F.pad(Q, (0, len(x) - Q.shape[-1]))
+    return Q.permute(2, 0, 1).reshape(x.shape)
+
+
+def _best(image: Tensor, groups: int, k: int) -> Tensor:
+    """The k unit vectors y with the largest ‖Σ_i y_i A b_i‖, largest first, (k, rows, groups)."""
+    rows = image.reshape(len(image), groups, -1).transpose(0, 1)  # (groups, rows, n)
+    return torch.linalg.eigh(rows @ rows.mT).eigenvectors.flip(-1)[..., :k].permute(2, 1, 0)
+
+
+def _combine(y: Tensor, rows: Tensor) -> Tensor:
+    grouped = rows.reshape(len(rows), y.shape[-1], -1)
+    return torch.einsum("krg,rgn->kgn", y, grouped).reshape(len(y), *rows.shape[1:])
 
 
 def _pads(layer: _ConvNd) -> list[int]:

@@ -27,7 +27,7 @@ _SAMPLE_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm, _
 
 
 class Row(NamedTuple):
-    """One layer: σ is that of its raw operator, before the bound; None where it is not known."""
+    """One layer: σ is that of its raw weight, before the bound; None if it is not known."""
 
     name: str
     kind: str
@@ -38,7 +38,7 @@ class Row(NamedTuple):
 
 
 class Report(list[Row]):
-    """Rows, one a layer, that print as an aligned table."""
+    """One row per layer; prints as an aligned table."""
 
     def __str__(self) -> str:
         head = ("layer", "kind", "sigma", "c", "bounded", "note")
@@ -52,10 +52,10 @@ class Report(list[Row]):
 
 @torch.no_grad()
 def report(network: nn.Module) -> Report:
-    """Every layer that owns parameters, normalises, or is steeper than 1, bounded or not.
+    """Every layer that has parameters, normalises, or has slopes above 1, bounded or not.
 
-    What a `forward` computes without a module of its own, such as `F.gelu`, is not seen. A module
-    whose own parameters are known to keep distances says so by `needs_no_bound = True`.
+    Functions that a `forward` calls without a module, such as `F.gelu`, are not seen. A module
+    whose own parameters need no bound says so by `needs_no_bound = True`.
     """
     return Report(_row(name, layer) for name, layer in network.named_modules() if _counts(layer))
 
@@ -81,7 +81,7 @@ def obstacle(layer: nn.Module) -> str | None:
 
 def _weight_obstacle(weight: Tensor | None) -> str | None:
     if weight is None:
-        return "its weight is parametrised already: remove that first"
+        return "its weight is parametrised already: remove the parametrisation first"
     if weight.is_complex() or weight.numel() == 0:
         return "its weight is complex" if weight.is_complex() else "its weight is empty"
     return None
@@ -89,21 +89,21 @@ def _weight_obstacle(weight: Tensor | None) -> str | None:
 
 def _other_obstacle(layer: nn.Module) -> str:
     if type(layer) in _STEEP:
-        return f"its slope reaches {_STEEP[type(layer)]}: take ReLU or ELU"
+        return f"its slope reaches {_STEEP[type(layer)]}: use ReLU or ELU"
     if isinstance(layer, _SAMPLE_NORMS):
         return "it divides by the statistics of each input: not Lipschitz near constant inputs"
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
-        return "a table of vectors: its inputs have no distance"
+        return "a table of vectors: there is no distance between its inputs"
     if isinstance(layer, nn.RNNBase | nn.RNNCellBase):
-        return "recurrent weights act once a time step: no fixed operator"
+        return "recurrent weights act once per time step: no fixed operator"
     if isinstance(layer, nn.MultiheadAttention):
-        return "in_proj_weight is left as it is: attention is not Lipschitz"
+        return "in_proj_weight is left unbounded: attention is not Lipschitz"
     names = ", ".join(name for name, _ in layer.named_parameters(recurse=False))
     return f"own parameters ({names}): how its forward uses them is not known"
 
 
 def _counts(layer: nn.Module) -> bool:
-    if isinstance(layer, ParametrizationList):  # told of with the layer it belongs to
+    if isinstance(layer, ParametrizationList):  # reported with the layer it belongs to
         return False
     if getattr(layer, "needs_no_bound", False):
         return False

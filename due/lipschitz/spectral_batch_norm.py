@@ -5,13 +5,14 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from due.lipschitz.bounded import Bounded, bound, in_full, value_now
+from due.lipschitz.bounded import Bounded, bound, in_full
 
 
 class SpectralBatchNorm(Bounded):
     """A batch-norm layer whose Lipschitz constant in eval mode is held at most `c`.
 
-    One factor scales the layer, β is untouched, and the running variance serves in training too.
+    One factor scales all channels and β is unchanged. In training too, the bound is that of the
+    running variance.
     """
 
     running_var: Tensor
@@ -25,13 +26,13 @@ class SpectralBatchNorm(Bounded):
 
     @property
     def raw_weight(self) -> Tensor:
-        """γ as it is trained and stored; ones for a layer without."""
+        """γ as it is trained and stored; ones if the layer has none."""
         gamma = self._parameters["weight"]
         return torch.ones_like(self.running_var) if gamma is None else gamma
 
     def sigma(self) -> Tensor:
         """L = max_i |γ_i| / √(running_var_i + ε)."""
-        var = value_now(self.running_var) if self.training else self.running_var
+        var = self._copy_of(self.running_var)
         return channel_constants(self.raw_weight, var, self.eps).amax()
 
 

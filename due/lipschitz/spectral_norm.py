@@ -1,15 +1,20 @@
 """Spectral normalisation of a layer x ↦ A x + b: W reads as W / max(1, σ(A)/c)."""
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from due.lipschitz.bounded import Bounded, bound, in_full, value_now
-from due.lipschitz.operators import Operator, adjoint, apply, is_pointwise
-from due.lipschitz.singular import expand, leading_vector, normalise, norms
+from due.lipschitz.bounded import Bounded, bound, in_full
+from due.lipschitz.operators import (
+    Operator,
+    is_pointwise,
+    leading_vector,
+    normalise,
+    power_iteration,
+    stretch,
+)
 
 _backward_task = torch._C._current_graph_task_id  # −1 outside backward
 
@@ -18,11 +23,11 @@ class SpectralNorm(Bounded):
     """A linear or convolution layer whose largest singular value σ(A) is held at most `c`.
 
     The buffer `v` is the leading right singular vector, σ = ‖A v‖. Each use of the weight in
-    training refines v by one power iteration, v ← AᵀA v / ‖AᵀA v‖; in eval mode v rests.
+    training refines v by one power iteration, v ← AᵀA v / ‖AᵀA v‖; in eval mode v does not change.
     For a convolution A acts on whole images, so v is (1, channels, height, width), and the bound
     holds for images of that size or smaller. Groups of channels do not mix: each has its own v.
 
-    Read and write the parameter itself through `raw_weight`; `weight` is a result.
+    Read and write the parameter itself through `raw_weight`; `weight` is computed from it.
     """
 
     v: Tensor
@@ -39,56 +44,42 @@ class SpectralNorm(Bounded):
         """W, the parameter as it is trained and stored."""
         return cast(Tensor, self._parameters["weight"])
 
-    def sigma(self) -> Tensor:
-        """σ = max_g ‖A_g v_g‖; the gradient is that of uᵀA v with u = A v / σ and v held."""
-        W = in_full(self.raw_weight)
-        with _no_autocast(W):
-            v = self._v_now()
-            if v.dtype != W.dtype:  # rounded to few bits, v is not quite a unit vector
-                v = normalise(v.to(W.dtype), self._groups)
-            return norms(apply(self._layer, W, v), self._groups).amax()
-
     @torch.no_grad()
     def step(self) -> None:
         """One power iteration; where AᵀA v is zero or not finite, v stays."""
-        W, v = in_full(self.raw_weight), self.v
+        W = in_full(self.raw_weight)
         with _no_autocast(W):
-            u = apply(self._layer, W, v.to(W.dtype))
-            w = adjoint(self._layer, W, u, v.shape[2:])
-            size = expand(norms(w, self._groups), w)
-            moves = (size > 0) & (size < torch.inf)
-            v.copy_(torch.where(moves, w / size, v))
+            self.v.copy_(power_iteration(self._layer, W, self.v.to(W.dtype)))
+
+    def sigma(self) -> Tensor:
+        """σ = max_g ‖A_g v_g‖; the gradient is that of uᵀA v with u = A v / σ and v fixed."""
+        W = in_full(self.raw_weight)
+        with _no_autocast(W):
+            v = self._copy_of(self.v)
+            if v.dtype != W.dtype:  # in half precision v is only roughly a unit vector
+                v = normalise(self._layer, v.to(W.dtype))
+            return stretch(self._layer, W, v)
 
     @torch.no_grad()
     def converge(self) -> None:
-        """Ascend until σ settles; see `due.lipschitz.singular`."""
+        """Replace v by the leading right singular vector of W as it is now."""
         W = in_full(self.raw_weight)
         if W.is_meta:
             return
         V = _random(self.v.shape, rows=3).to(W)
-        if torch.isfinite(self.v).all() and norms(self.v, self._groups).min() > 0:
+        if normalise(self._layer, self.v).isfinite().all():
             V[0] = self.v[0]
-        A = partial(apply, self._layer, W)
-        At = partial(adjoint, self._layer, W, size=self.v.shape[2:])
         with _no_autocast(W):
-            self.v.copy_(leading_vector(A, At, V, self._groups))
-
-    def _v_now(self) -> Tensor:
-        """A copy: v may move before backward."""
-        return value_now(self.v) if self.training else self.v.clone()
+            self.v.copy_(leading_vector(self._layer, W, V))
 
     @property
     def _layer(self) -> Operator:
         return cast(Operator, self)
 
-    @property
-    def _groups(self) -> int:
-        return int(getattr(self, "groups", 1))
-
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
-        """Take v in the stored shape; without one (a plain layer was stored), find it again."""
+        """Take v in the stored shape; if a plain layer was stored, without v, compute v."""
         stored = state_dict.get(prefix + "v")
         if stored is None:
             state_dict[prefix + "v"] = self.v
@@ -102,7 +93,7 @@ class SpectralNorm(Bounded):
 def bound_operator(layer: Operator, c: float, in_shape: tuple[int, ...]) -> SpectralNorm:
     """Bound a layer in place for inputs (channels, height, width); v starts at random.
 
-    Call `converge` next, or load a state that holds v.
+    Call `converge` next, or load a state that contains v.
     """
     if not isinstance(layer, SpectralNorm):
         bound(layer, SpectralNorm)
@@ -111,18 +102,18 @@ def bound_operator(layer: Operator, c: float, in_shape: tuple[int, ...]) -> Spec
     channels, *size = in_shape
     shape = (1, channels, *([1] * len(size) if is_pointwise(layer) else size))
     if "v" not in spectral._buffers or spectral.v.shape != shape:
-        v = normalise(_random(torch.Size(shape), rows=1), spectral._groups)
+        v = normalise(layer, _random(torch.Size(shape), rows=1))
         spectral.register_buffer("v", v.to(spectral.raw_weight))
     return spectral
 
 
 def _random(shape: torch.Size, rows: int) -> Tensor:
-    """A fixed draw, which leaves the global generator alone."""
+    """Always the same draw, without use of the global generator."""
     return torch.randn(rows, *shape[1:], generator=torch.Generator().manual_seed(0))
 
 
 def _in_backward() -> bool:
-    """Activation checkpointing runs a forward again inside backward: v must not move there."""
+    """Activation checkpointing repeats the forward pass in backward: v must not change there."""
     return not torch.compiler.is_compiling() and _backward_task() != -1
 
 

@@ -1,10 +1,9 @@
 """Feature extractors: plain modules x → h with `out_features` and `config`."""
 
 from due.networks.append_treatment import AppendTreatment
-from due.networks.fc_resnet import FCResNet
-from due.networks.feed_forward import FeedForward
-from due.networks.preactivation_resnet import PreactivationResNet
+from due.networks.fully_connected import FCResNet, FeedForward, PreactivationResNet
 from due.networks.reversible import ReversibleConvNet, ReversibleNet
+from due.networks.shape import n_features
 
 __all__ = [
     "AppendTreatment",
@@ -13,4 +12,5 @@ __all__ = [
     "PreactivationResNet",
     "ReversibleConvNet",
     "ReversibleNet",
+    "n_features",
 ]

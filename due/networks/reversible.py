@@ -1,7 +1,7 @@
 """Reversible networks: `depth` times b ← b + g(a), a ← a + k(b) on the halves of h = [a, b].
 
-Whatever g and k are, the inverse is a ← a − k(b), b ← b − g(a) and the Jacobian's determinant is
-1: no two inputs share features. The input is widened by zeros, an isometry, not by a learned layer.
+For any g and k the inverse is a ← a − k(b), b ← b − g(a) and the Jacobian's determinant is 1, so
+no two inputs share features. Zeros, not a learned layer, widen the input: this is an isometry.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
-from due.networks.activations import Activation, make_activation
+from due.networks.fully_connected import Activation, make_activation
 
 
 class ReversibleNet(nn.Module):
@@ -24,9 +24,9 @@ class ReversibleNet(nn.Module):
     Parameters
     ----------
     D, J
-        Inputs and features; J ≥ D, for nothing may be lost, and J ≥ 2, for there are two halves.
+        Inputs and features; J ≥ D because no input may be lost, J ≥ 2 because h has two halves.
     depth
-        Number of couplings, each of which moves both halves.
+        Number of couplings, each of which changes both halves.
     """
 
     def __init__(
@@ -40,13 +40,9 @@ class ReversibleNet(nn.Module):
         super().__init__()
         if max(D, 2) > J:
             raise ValueError(f"J={J} features cannot hold D={D} inputs: take J ≥ {max(D, 2)}")
-        self.config: dict[str, Any] = {
-            "D": D,
-            "J": J,
-            "depth": depth,
-            "activation": activation,
-            "dropout": dropout,
-        }
+        self.config: dict[str, Any] = dict(
+            D=D, J=J, depth=depth, activation=activation, dropout=dropout
+        )
         self.D, self.out_features = D, J
         a, b = J - J // 2, J // 2
         self.blocks = nn.ModuleList(
@@ -71,19 +67,19 @@ class ReversibleNet(nn.Module):
 class ReversibleConvNet(nn.Module):
     """Reversible network for images (C, H, W), after i-RevNet: space to depth instead of stride.
 
-    Zero channels are added to the image; then each stage squeezes 2 × 2 pixels into 4 channels
-    and makes `depth` couplings of 3 × 3 convolutions. All channels · H · W numbers are features.
+    The image gets zero channels; then each stage moves 2 × 2 pixels into 4 channels and applies
+    `depth` couplings of 3 × 3 convolutions. There are J = channels · H · W features.
 
     Parameters
     ----------
     shape
         (C, H, W) of an image; H and W are multiples of 2 ** stages.
     channels
-        At full size, at least C.
+        Number of channels before the first stage, at least C.
     stages
-        Number of squeezes.
+        Number of stages.
     depth
-        Couplings a stage.
+        Couplings per stage.
     """
 
     def __init__(
@@ -101,7 +97,7 @@ class ReversibleConvNet(nn.Module):
             raise ValueError(f"channels={channels} cannot hold C={C} channels: take at least {C}")
         if stages < 1 or H % 2**stages or W % 2**stages:
             raise ValueError(
-                f"images of {H} × {W} cannot be squeezed {stages} times: take stages ≥ 1 and sides "
+                f"images of {H} × {W} cannot be halved {stages} times: take stages ≥ 1 and sides "
                 f"that are multiples of {2 ** max(stages, 1)}"
             )
         self.config: dict[str, Any] = {

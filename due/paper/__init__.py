@@ -1,28 +1,45 @@
-"""Every figure and table of the paper: settings, `run`, `draw`."""
+"""Figures and tables of the paper, and ours beside them: one module each, imported when it runs."""
 
-from due.paper import choices, collapse, constraints, fig1, fig2, fig3, fig4, fig7, gap, table3
-from due.paper.artefact import Artefact, Options, Outcome, Report, Reproducible, Result, reproduce
+from typing import NamedTuple
 
-ARTEFACTS: dict[str, Reproducible] = {
-    "fig1": fig1.ARTEFACT,
-    "fig2": fig2.ARTEFACT,
-    "fig3": fig3.ARTEFACT,
-    "fig4": fig4.ARTEFACT,
-    "fig7": fig7.ARTEFACT,
-    "gap": gap.ARTEFACT,
-    "table3": table3.ARTEFACT,
-    "choices": choices.ARTEFACT,
-    "collapse": collapse.ARTEFACT,
-    "constraints": constraints.ARTEFACT,
+
+class Entry(NamedTuple):
+    """What `due reproduce` must know of an artefact before it imports its module."""
+
+    title: str
+    presets: tuple[str, ...] = ("default", "paper", "smoke")
+    takes: tuple[str, ...] = ("seeds", "threads")  # options beyond --out, --preset and --smoke
+
+
+COSINES = ("default", "paper", "notebook", "smoke")
+TRIALS = ("trials", "methods", "data", "jobs")
+CATALOGUE = {
+    "fig1": Entry("Uncertainty between the data at 1K and 1M rows: DUE and SNGP", COSINES),
+    "fig2": Entry(
+        "Feature collapse: what a free network puts on top of data", ("default", "smoke")
+    ),
+    "fig3": Entry("Two moons: where softmax, GPDNN and DUE are certain"),
+    "fig4": Entry(
+        "Treatment effects with 95 % intervals: how many miss, DUE and BTARNet",
+        ("default", "smoke"),
+        ("seeds", "jobs"),
+    ),
+    "fig7": Entry(
+        "Uncertainty between the data: exact GP at 1K, Deep Ensemble at 1K and 1M rows", COSINES
+    ),
+    "gap": Entry("What decides the widths of fig1: length scale, M, dropout", COSINES),
+    "table3": Entry(
+        "Treatment effects on IHDP: error after deferral, DUE and rivals",
+        ("default", "smoke"),
+        TRIALS,
+    ),
+    "choices": Entry(
+        "What each choice buys on IHDP: DUE with something changed", ("default", "smoke"), TRIALS
+    ),
+    "collapse": Entry("Why deep kernels collapse: terms of the likelihood, far rows"),
+    "constraints": Entry("Ways to keep distances: norm, penalty, reversible, none"),
 }
-
-__all__ = [
-    "ARTEFACTS",
-    "Artefact",
-    "Options",
-    "Outcome",
-    "Report",
-    "Reproducible",
-    "Result",
-    "reproduce",
-]
+TABLE3_METHODS = (
+    *("due", "due-paper", "bart", "btarnet", "bcevae", "dklite", "tarnet-ensemble"),
+    *("arm-gp", "s-learner", "t-learner"),
+)

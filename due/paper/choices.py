@@ -1,83 +1,86 @@
-"""What each choice behind DUE's rows of Table 3 buys: changed in turn, on the same seeds."""
+"""Ablations of DUE in Table 3: one choice changed at a time, on the same seeds."""
 
+from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from due.estimators.cate import DUECATE
+from due.estimators.cate import DUECATE, PAPER
+from due.experiments.contender import Contender
 from due.networks import PreactivationResNet
+from due.paper import CATALOGUE
 from due.paper.table3 import METHODS, NOTES, Table3, our_recipe
-from due.paper.trials import Recipe
+from due.training import Recipe
 
 
-class StartsInTrainMode(PreactivationResNet):
+class StartsInTrainMode(nn.Module):
     """The encoder with dropout on while Algorithm 1 places Z, as the authors' code has it."""
 
     def __init__(self, shape: Any) -> None:
-        super().__init__(shape[0])
-        self.trained = False
+        super().__init__()
+        self.encoder, self.trained = PreactivationResNet(shape[0]), False
 
     def train(self, mode: bool = True) -> "StartsInTrainMode":
-        """Note when training begins."""
+        """Record when training begins."""
         self.trained = self.trained or mode
         super().train(mode)
         return self
 
     def forward(self, x: Tensor) -> Tensor:
         """Features, with dropout before training as well."""
-        self.dropout.train(self.training or not self.trained)
-        return super().forward(x)
+        self.encoder.dropout.train(self.training or not self.trained)
+        return self.encoder(x)
 
 
-def change(title: str, **settings: Any) -> Recipe:
-    """The default with something else."""
-    return Recipe(title, lambda seed: our_recipe(seed, **settings), METHODS["due"].version)
+def change(title: str, **settings: Any) -> Contender:
+    """DUE's defaults with some settings changed."""
+    return Contender(title, lambda seed: our_recipe(seed, **settings), METHODS["due"].version)
 
 
-def change_paper(title: str, **settings: Any) -> Recipe:
-    """The paper's recipe with something else."""
-    return Recipe(
+def change_paper(title: str, **settings: Any) -> Contender:
+    """The paper's settings with some changed."""
+    return Contender(
         f"the paper's recipe, {title}",
         lambda seed: DUECATE.paper(random_state=seed, **settings),
         METHODS["due-paper"].version,
     )
 
 
-CHOICES: dict[str, Recipe] = {
+CHOICES: dict[str, Contender] = {
     "due": METHODS["due"],
     "due-paper": METHODS["due-paper"],
-    "paper-text": change_paper("its text's rate and epochs", gp_lr=1e-3, epochs=750),
+    "paper-text": change_paper(
+        "its text's rate and epochs", recipe=replace(PAPER, head_lr=1e-3), epochs=750
+    ),
     "paper-input": change_paper("t at the input", treatment="input"),
     "elbo": change(
         "bound: stochastic ELBO, its rates, no finish",
         bound="elbo",
-        batch_size=100,
-        lr=1e-3,
-        gp_lr=4e-3,
+        recipe=PAPER,
     ),
     "one-scale": change("t: the features' length scale", own_scale=False),
     "input": change("t: at the input, its scale too", treatment="input", own_scale=False),
     "q": change("finish: q(U) only", finish="q"),
     "noise": change("finish: noise of held-out people", finish="noise"),
     "nothing": change("finish: nothing", finish="nothing"),
-    "patience-60": change("patience 60, as DUECATE has it", patience=60),
-    "slow": change("learning rates ÷ 4", lr=1e-3, gp_lr=4e-3),
+    "patience-60": change("patience 60, as DUECATE has it", recipe=Recipe(patience=60)),
+    "slow": change("learning rates ÷ 4", lr=1e-3, recipe=Recipe(head_lr=4e-3)),
     "train-mode": change("start: in train mode", extractor=StartsInTrainMode),
     "inducing-25": change("25 inducing points", n_inducing=25),
     "inducing-200": change("200 inducing points", n_inducing=200),
     "free": change("no spectral norm", c=None),
 }
 
-SMOKE: dict[str, Recipe] = {
-    "due": Recipe("DUE", lambda seed: DUECATE(epochs=3, n_inducing=10, random_state=seed)),
-    "free": Recipe(
+SMOKE: dict[str, Contender] = {
+    "due": Contender("DUE", lambda seed: DUECATE(epochs=3, n_inducing=10, random_state=seed)),
+    "free": Contender(
         "no spectral norm",
         lambda seed: DUECATE(epochs=3, n_inducing=10, c=None, random_state=seed),
     ),
 }
 
 ARTEFACT = Table3(
-    title="What each choice buys on IHDP: DUE with something changed",
+    title=CATALOGUE["choices"].title,
     presets={"default": CHOICES, "smoke": SMOKE},
     notes=(NOTES[0], NOTES[2]),
 )

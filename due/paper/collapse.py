@@ -10,13 +10,13 @@ lemma), so only the two logarithms can still grow. In Titsias's bound κ becomes
 lemma holds there too.
 
 The curves are those of cosines on x and y standardised, trained on all rows at once. Distances are
-those of features of distinct inputs over the length scale, for the kernel sees no other; their
+between features of distinct inputs over the length scale, as in the kernel; their
 ratios are to the distance of the inputs. UCI sets under DUE_DATA follow (`far_rows`; skipped
 without).
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -28,19 +28,23 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from due.data.toy import random_cosines
+from due.experiments.artefact import Artefact, Result
+from due.experiments.journal import Json
+from due.experiments.layout import Table
 from due.gp import (
     Gaussian,
     InducingGP,
     Kernel,
-    collapsed_bound,
     features,
     initialise,
     log_marginal_likelihood,
 )
-from due.paper import far_rows
-from due.paper.artefact import Artefact, Json, Result
-from due.paper.deep_kernels import COLOURS, NETWORKS, Settings, adam, at_hand, extractor, standard
-from due.paper.layout import Table
+from due.methods import DUE
+from due.methods.method import Plain
+from due.paper import CATALOGUE, far_rows
+from due.paper.deep_kernels import COLOURS, NETWORKS, Settings, at_hand, extractor, recipe, standard
+from due.rows.source import Table as Rows
+from due.training import fit
 
 Floats = NDArray[np.float64]
 GPS = {"exact": "-", "sparse": "--"}
@@ -68,7 +72,7 @@ class Terms(NamedTuple):
     slack: Float[Tensor, ""]  # tr(K − Q) / 2σ², 0 if exact
 
 
-class ExactDKL(nn.Module):
+class ExactDKL(Plain):
     """Deep kernel and exact GP: loss −log p(y)/N."""
 
     def __init__(self, f: nn.Module, kernel: Kernel, likelihood: Gaussian) -> None:
@@ -76,36 +80,19 @@ class ExactDKL(nn.Module):
         self.f, self.kernel, self.likelihood = f, kernel, likelihood
         self.mu = nn.Parameter(torch.zeros(1, dtype=torch.float64))
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+    def forward(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """−log N(y | μ, K + σ² I) / N."""
         noise = self.likelihood.sigma2
         found = log_marginal_likelihood(self.kernel, self.f(x), y, noise, self.mu)
         return -found.total.sum() / len(y)
 
+    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+        """The same for every row: only their joint density is at hand."""
+        return self(x, y).expand(len(y))
+
     def terms(self, x: Tensor, y: Tensor) -> Terms:
         """Its terms."""
         return exact_terms(self.kernel, self.f(x), y, self.likelihood.sigma2, self.mu)
-
-
-class SparseDKL(nn.Module):
-    """Deep kernel and M inducing points: loss −bound/N, q(U) optimal."""
-
-    def __init__(self, f: nn.Module, gp: InducingGP, likelihood: Gaussian) -> None:
-        super().__init__()
-        self.f, self.gp, self.likelihood = f, gp, likelihood
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """−(Titsias's bound) / N."""
-        return -collapsed_bound(self.gp, self.f(x), y, self.likelihood.sigma2) / len(y)
-
-    def terms(self, x: Tensor, y: Tensor) -> Terms:
-        """Its terms."""
-        return sparse_terms(self.gp, self.f(x), y, self.likelihood.sigma2)
-
-    @property
-    def kernel(self) -> Kernel:
-        """Of the features."""
-        return self.gp.kernel
 
 
 @torch.no_grad()
@@ -155,39 +142,35 @@ def cosine_rows(settings: Settings, seed: int) -> tuple[Tensor, Tensor]:
     return standard(data.X, data.X), standard(data.y[:, None], data.y[:, None])
 
 
-def build(settings: Settings, network: str, gp: str, x: Tensor, seed: int) -> ExactDKL | SparseDKL:
+def build(settings: Settings, network: str, gp: str, x: Tensor, seed: int) -> ExactDKL | DUE:
     """A model at its start: length scale and inducing points as in Algorithm 1."""
     f = extractor(settings, network, x, seed)
     Z, lengthscale = initialise(features(f, x, 1000, seed)[0], settings.M, seed)
     if gp == "exact":
         return ExactDKL(f, Kernel("rbf", 1, lengthscale), Gaussian())
-    return SparseDKL(f, InducingGP(Z, 1, lengthscale), Gaussian())
+    return DUE(f, InducingGP(Z, 1, lengthscale), Gaussian(), len(x), bound="collapsed")
 
 
-def follow(model: ExactDKL | SparseDKL, settings: Settings, x: Tensor, y: Tensor) -> Json:
+def follow(model: ExactDKL | DUE, settings: Settings, x: Tensor, y: Tensor) -> Json:
     """Train on all rows, and note where the terms are every so many steps."""
-    optimizer = adam(model, settings)
     curve: dict[str, list[float]] = {}
-    for step in range(settings.steps + 1):
+
+    def note(step: int) -> None:
         if step % settings.every == 0:
             for key, value in {"step": float(step), **state(model, x, y)}.items():
                 curve.setdefault(key, []).append(value)
-        take_step(model, optimizer, x, y)
+
+    note(0)
+    how = recipe(settings, settings.steps)
+    fit(model, Rows(x, y), how, start=False, progress=False, after_epoch=note)
     return curve
 
 
-def take_step(model: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
-    """One step on all rows."""
-    optimizer.zero_grad()
-    model(x, y).backward()
-    optimizer.step()
-
-
 @torch.no_grad()
-def state(model: ExactDKL | SparseDKL, x: Tensor, y: Tensor) -> dict[str, float]:
+def state(model: ExactDKL | DUE, x: Tensor, y: Tensor) -> dict[str, float]:
     """Terms over N, scales and distances, as the model stands."""
     model.eval()
-    N, terms, kernel = len(y), model.terms(x, y), model.kernel
+    N, (terms, kernel) = len(y), terms_of(model, x, y)
     apart = torch.pdist(x.double())
     distance = (torch.pdist(model.f(x).double()) / kernel.lengthscale)[apart > 0]
     found = {
@@ -199,13 +182,20 @@ def state(model: ExactDKL | SparseDKL, x: Tensor, y: Tensor) -> dict[str, float]
         "outputscale": kernel.outputscale[0],
         "outputscale_over_best": N / (2 * terms.data_fit),
         "lengthscale": kernel.lengthscale[0],
-        "noise_std": model.likelihood.sigma2.sqrt()[0],
+        "noise_std": cast(Gaussian, model.likelihood).sigma2.sqrt()[0],
         "smallest_distance": distance.min(),
         "median_distance": distance.median(),
         "smallest_ratio": (distance / apart[apart > 0]).min(),
     }
     model.train()
     return {name: value.item() for name, value in found.items()}
+
+
+def terms_of(model: ExactDKL | DUE, x: Tensor, y: Tensor) -> tuple[Terms, Kernel]:
+    """The terms of the likelihood or of its bound, and the kernel of the features."""
+    if isinstance(model, ExactDKL):
+        return model.terms(x, y), model.kernel
+    return sparse_terms(model.gp, model.f(x), y, model.sigma2), model.gp.kernel
 
 
 def last(curve: Json) -> Json:
@@ -227,7 +217,7 @@ def text(settings: Settings, mean: Json) -> str:
     title = f"{settings.n} cosines after {settings.steps} steps"
     tables = [Table(title, header, rows).text()]
     if "uci" not in mean:
-        return f"{tables[0]}\n\nUCI sets: skipped, for DUE_DATA names no folder with uci/*.npz."
+        return f"{tables[0]}\n\nUCI sets: skipped, because DUE_DATA names no folder with uci/*.npz."
     return "\n\n".join([*tables, *far_rows.tables(settings, mean["uci"])])
 
 
@@ -265,6 +255,4 @@ def _curves(ax: Axes, key: str, curves: Json) -> None:
                 ax.plot(curve["step"], curve["median_distance"], **{**style, "lw": 0.6})
 
 
-ARTEFACT = Artefact(
-    "Why deep kernels collapse: terms of the likelihood, far rows", PRESETS, run, draw, 3, text
-)
+ARTEFACT = Artefact(CATALOGUE["collapse"].title, PRESETS, run, draw, 3, text)

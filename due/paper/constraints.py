@@ -1,4 +1,4 @@
-"""Ways to a bi-Lipschitz extractor (Section 3.2), which the paper weighs in words, as one table.
+"""Ways to a bi-Lipschitz extractor (Section 3.2), which the paper discusses in words, as one table.
 
 DUE five times, on networks of one size that differ in their constraint alone: spectral norm on a
 residual network; a two-sided gradient penalty on a free one; a reversible network; none, residual
@@ -12,7 +12,7 @@ The penalty is λ mean_i (‖∂ Σ_j v_j h_j(x_i) / ∂x_i‖ − √(D/J))² f
 anew each batch: if the Jacobian has orthonormal columns, the squared norm is D/J on average.
 
 Time is the CPU time of training. Memory is the size of what one batch keeps for its backward
-pass, for the resident memory of a process this small is that of torch. The reversible network
+pass, because the resident memory of so small a process is mostly torch. The reversible network
 keeps its activations as any other: nothing is recomputed from its inverse. Ratios are
 ‖f(a) − f(b)‖ / ‖a − b‖ on pairs of test rows and rows out of distribution, mixed.
 """
@@ -32,15 +32,19 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from due.data.toy import two_moons
-from due.gp import InducingGP, Reference, Softmax, features, initialise, warm_start
-from due.lipschitz import constrain, converge, gradient_penalty, lipschitz_ratios
+from due.data.toy import grid_points, two_moons
+from due.experiments.artefact import Artefact, Result
+from due.experiments.journal import Json
+from due.experiments.layout import Table
+from due.gp import InducingGP, Reference, Softmax, features
+from due.lipschitz import constrain, gradient_penalty, lipschitz_ratios
+from due.methods import DUE, Method
+from due.methods.method import Plain
 from due.metrics import accuracy, auroc, entropy
-from due.model import DUE
 from due.networks import FCResNet, FeedForward, ReversibleNet
-from due.paper.artefact import Artefact, Json, Result
-from due.paper.layout import Table
-from due.train import train
+from due.paper import CATALOGUE
+from due.rows.source import Table as Rows
+from due.training import Recipe, fit
 
 WAYS = {
     "spectral": "spectral norm, residual",
@@ -89,21 +93,32 @@ class Task(NamedTuple):
     x_out: Tensor
 
 
-class Penalised(nn.Module):
+class Penalised(Plain):
     """−ELBO/N + λ · gradient penalty on a random direction of the features."""
 
     def __init__(self, model: DUE, penalty: float) -> None:
         super().__init__()
         self.model, self.penalty = model, penalty
+        self.head = DUE(nn.Identity(), model.gp, model.likelihood)  # from features
 
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+    def forward(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """The loss of a batch."""
         x = x.detach().requires_grad_()
         h = self.model.f(x)
         v = torch.randn(h.shape[1])
         target = (x.shape[1] / h.shape[1]) ** 0.5
         bend = gradient_penalty(h @ (v / v.norm()), x, target)
-        return self.model.loss(h, y) + self.penalty * bend
+        self.head.n_data = self.model.n_data
+        return self.head(h, y, weights) + self.penalty * bend
+
+    @property
+    def f(self) -> nn.Module:
+        """The network of the model."""
+        return self.model.f
+
+    def losses(self, x: Tensor, y: Tensor) -> Tensor:
+        """Those of the model, without penalty."""
+        return self.model.losses(x, y)
 
 
 def run(settings: Settings, seed: int) -> Result:
@@ -123,8 +138,7 @@ def moons(settings: Settings, seed: int) -> Task:
     """Two moons, standardised; out of distribution are points of a grid off the data."""
     data = two_moons(settings.n_moons, noise=settings.noise, seed=seed)
     test = two_moons(settings.n_moons, noise=settings.noise, seed=10_000 + seed)
-    axes = np.meshgrid(np.linspace(-2.5, 3.5, 41), np.linspace(-3, 3, 41))
-    plane = np.column_stack([axis.ravel() for axis in axes])
+    plane = grid_points(41)
     out = plane[KDTree(data.X).query(plane)[0] > settings.far]
     centre, spread = data.X.mean(0), data.X.std(0)
     x, x_test, x_out = (_tensor((rows - centre) / spread) for rows in (data.X, test.X, out))
@@ -141,13 +155,12 @@ def digits(seed: int) -> Task:
 
 
 def measure(settings: Settings, task: Task, way: str, seed: int) -> Json:
-    """Train one way; how well it classifies, what it flags, what it costs, how it stretches."""
+    """Train one way; its accuracy, OOD detection, cost and distance ratios."""
     model, loss = build(settings, task, way, seed)
     megabytes = kept_for_backward(loss, task.x[: settings.batch_size], task.y) / 1e6
     began = time.process_time()
-    optimise(loss, model, settings, task, seed)
+    optimise(loss, settings, task, seed)
     seconds = time.process_time() - began
-    converge(model)
     known = Reference(features(model.f, task.x, 1000, seed)[0], model.gp.kernel)
     inside, outside = scores(model, known, task.x_test), scores(model, known, task.x_out)
     ratios = lipschitz_ratios(model.f, *pairs(settings, task, seed)).ratios.double()
@@ -166,17 +179,14 @@ def measure(settings: Settings, task: Task, way: str, seed: int) -> Json:
     }
 
 
-def build(settings: Settings, task: Task, way: str, seed: int) -> tuple[DUE, nn.Module]:
+def build(settings: Settings, task: Task, way: str, seed: int) -> tuple[DUE, Method]:
     """DUE at its warm start, and its loss."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         f = extractor(settings, task.x, way)
-    h, rows = features(f, task.x, 1000, seed)
-    Z, lengthscale = initialise(h, settings.M, seed)
     T = int(task.y.max()) + 1
-    gp = InducingGP(Z, T, lengthscale)
-    warm_start(gp, h, task.y[rows])
-    model = DUE(f, gp, Softmax(T), len(task.x))
+    model = DUE(f, InducingGP(torch.zeros(settings.M, settings.J), T), Softmax(T))
+    model.start(Rows(task.x, task.y), seed)
     return model, Penalised(model, settings.penalty) if way == "penalty" else model
 
 
@@ -190,21 +200,15 @@ def extractor(settings: Settings, x: Tensor, way: str) -> nn.Module:
     return FeedForward(*size) if way == "feed_forward" else FCResNet(*size)
 
 
-def optimise(loss: nn.Module, model: DUE, settings: Settings, task: Task, seed: int) -> None:
+def optimise(loss: Method, settings: Settings, task: Task, seed: int) -> None:
     """Adam, the network at its rate and the GP at its own."""
-    groups: list[Json] = [
-        {"params": list(model.f.parameters())},
-        {"params": list(model.gp.parameters()), "lr": settings.gp_lr},
-    ]
-    train(
-        loss,
-        (task.x, task.y),
-        optimizer=torch.optim.Adam(groups, lr=settings.lr),
+    recipe = Recipe(
+        lr=settings.lr,
+        head_lr=settings.gp_lr,
         epochs=settings.epochs,
         batch_size=settings.batch_size,
-        seed=seed,
-        progress=False,
     )
+    fit(loss, Rows(task.x, task.y), recipe, start=False, seed=seed, progress=False)
 
 
 def kept_for_backward(loss: nn.Module, x: Tensor, y: Tensor) -> int:
@@ -234,7 +238,7 @@ class Scores(NamedTuple):
 
 @torch.no_grad()
 def scores(model: DUE, known: Reference, x: Tensor) -> Scores:
-    """What the model says of rows."""
+    """Class probabilities and OOD scores per row."""
     probs, h = cast(Tensor, model.predict(x)).double().numpy(), model.f(x)
     explained = model.gp.explained(h).double().numpy()
     ood = 1 - known(h).double().numpy()
@@ -251,7 +255,7 @@ def pairs(settings: Settings, task: Task, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def text(settings: Settings, mean: Json) -> str:
-    """One table a task."""
+    """One table per task."""
     header = ["", "AUROC: ood score", "variance", "entropy", "accuracy", "time", "memory"]
     header += ["ratio: min", "median", "max", "max/min"]
     title = "{}: time and memory relative to none, residual; penalty λ = {:g}"
@@ -276,7 +280,7 @@ def _cells(row: Json) -> list[str]:
 
 
 def draw(settings: Settings, results: Sequence[Result]) -> Figure:
-    """AUROCs, time and ratios of each way: a small dot a seed, a large one their mean."""
+    """AUROCs, time and ratios of each way: a small dot per seed, a large one for their mean."""
     tasks = list(results[0].numbers)
     panels: dict[str, Callable[[Json], float]] = {
         "AUROC of the OOD score": lambda row: row["auroc_ood_score"],
@@ -318,6 +322,4 @@ def _tensor(array: NDArray[np.float64]) -> Tensor:
     return torch.as_tensor(array, dtype=torch.float32)
 
 
-ARTEFACT = Artefact(
-    "Ways to keep distances: norm, penalty, reversible, none", PRESETS, run, draw, text=text
-)
+ARTEFACT = Artefact(CATALOGUE["constraints"].title, PRESETS, run, draw, text=text)

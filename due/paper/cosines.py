@@ -11,7 +11,7 @@ the standard deviation of its members' means. With the noise it is called predic
 
 import resource
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -22,24 +22,19 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from due.baselines.network_regressor import GaussianNetwork
-from due.baselines.sngp_model import RandomFeatureGP, SNGPGaussian
 from due.data.toy import cosine_sum, random_cosines
-from due.gp import (
-    Gaussian,
-    InducingGP,
-    Kernel,
-    features,
-    initialise,
-    log_marginal_likelihood,
-    posterior,
-)
-from due.lipschitz import constrain, converge
+from due.experiments.artefact import Result
+from due.experiments.journal import Json
+from due.gp import Gaussian, InducingGP
+from due.lipschitz import constrain
+from due.methods import DUE, Method
+from due.methods.exact_gp import ExactGP
+from due.methods.gaussian import GaussianNetwork
+from due.methods.sngp import RandomFeatureGP, SNGPGaussian
 from due.metrics import rmse
-from due.model import DUE
 from due.networks import FCResNet
-from due.paper.artefact import Json, Result
-from due.train import train
+from due.rows.source import Data, Source, Table
+from due.training import Recipe, fit
 
 Floats = NDArray[np.float64]
 X_RANGE, Y_RANGE = (-15.0, 15.0), (-12.0, 12.0)
@@ -76,7 +71,7 @@ class Settings:
 
 PRESETS = {
     "default": Settings(),
-    "paper": Settings(),  # what it prints learns here
+    "paper": Settings(),  # the printed settings are the defaults
     "notebook": Settings(noise=0.05, lr=1e-3),
     "smoke": Settings(
         sizes=(100, 400),
@@ -100,9 +95,13 @@ class Rows(NamedTuple):
     x: Tensor  # (N, 1)
     y: Tensor  # (N, 1)
 
+    def source(self, settings: "Settings") -> "Stream":
+        """The rows as training sees them."""
+        return Stream(self, settings.steps)
+
 
 class Curve(NamedTuple):
-    """What a model says of some inputs, each of shape (P,)."""
+    """Predictions at some inputs, each of shape (P,)."""
 
     mean: Floats
     latent_std: Floats
@@ -121,15 +120,12 @@ Fit = Callable[[Settings, Rows, int], Fitted]
 
 def fit_due(settings: Settings, rows: Rows, seed: int) -> Fitted:
     """The stochastic ELBO from q(U) = N(0, I), noise learned."""
-    f = bounded(settings, rows, seed)
-    h, _ = features(f, rows.x, 1000, seed)
-    Z, lengthscale = initialise(h, settings.M, seed)
-    likelihood = Gaussian()
-    model = DUE(f, InducingGP(Z, 1, lengthscale), likelihood, len(rows.x))
+    gp, likelihood = InducingGP(torch.zeros(settings.M, settings.J)), Gaussian()
+    model = DUE(bounded(settings, rows, seed), gp, likelihood)
     optimise(model, settings, rows, seed)
     learned = {
-        "lengthscale": model.gp.kernel.lengthscale.item(),
-        "prior_std": model.gp.kernel.outputscale.sqrt().item(),
+        "lengthscale": gp.kernel.lengthscale.item(),
+        "prior_std": gp.kernel.outputscale.sqrt().item(),
         "noise_std": likelihood.sigma2.sqrt().item(),
     }
     return Fitted(curve_of(model), learned)
@@ -141,14 +137,11 @@ def fit_sngp(settings: Settings, rows: Rows, seed: int) -> Fitted:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         gp = RandomFeatureGP(settings.J, 1, settings.S, ridge=settings.ridge, seed=seed)
-    if settings.sngp_lengthscale is None:
-        gp.set_lengthscale(features(f, rows.x, 1000, seed)[0])
-    else:
+    model = SNGPGaussian(f, gp, 1, settings.sngp_sigma2, settings.sngp_learns_sigma2)
+    model.start(rows.source(settings), seed)
+    if settings.sngp_lengthscale is not None:
         gp.lengthscale.fill_(settings.sngp_lengthscale)
-    noise = settings.sngp_sigma2, settings.sngp_learns_sigma2
-    model = SNGPGaussian(f, gp, len(rows.x), *noise)
-    optimise(model, settings, rows, seed)
-    model.set_covariance(rows.x)
+    optimise(model, settings, rows, seed, start=False)
     learned = {
         "lengthscale": gp.lengthscale.item(),
         "prior_std": settings.ridge**-0.5,
@@ -170,9 +163,9 @@ def fit_ensemble(settings: Settings, rows: Rows, seed: int) -> Fitted:
 
     @torch.no_grad()
     def curve(x: Tensor) -> Curve:
-        said = [member.predict(x) for member in members]
-        mean, var = (torch.stack(part)[..., 0] for part in zip(*said, strict=True))  # (members, P)
-        return mixture(mean.double().numpy(), var.double().numpy())
+        predicted = [member.predict(x) for member in members]
+        mean, var = (torch.stack(part)[..., 0] for part in zip(*predicted, strict=True))
+        return mixture(mean.double().numpy(), var.double().numpy())  # (members, P)
 
     return Fitted(curve, {})
 
@@ -185,34 +178,21 @@ def mixture(mean: Floats, var: Floats) -> Curve:
 
 def fit_exact(settings: Settings, rows: Rows, seed: int) -> Fitted:
     """RBF on x itself; scales, noise and mean by the log marginal likelihood."""
-    x, y = rows.x.double(), rows.y.double()
-    kernel = Kernel("rbf", 1, 1.0, float(y.var()))
-    likelihood, mu = Gaussian(), nn.Parameter(y.mean(0))
-    optimizer = torch.optim.LBFGS(
-        [*kernel.parameters(), *likelihood.parameters(), mu],
-        max_iter=settings.gp_steps,
-        line_search_fn="strong_wolfe",
-    )
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        loss = -log_marginal_likelihood(kernel, x, y, likelihood.sigma2, mu).total.sum() / len(y)
-        loss.backward()
-        return loss
-
-    optimizer.step(closure)
+    unit = rows.y.double().std()
+    gp = ExactGP(rows.x.double(), rows.y[:, 0].double() / unit, "rbf")
+    gp.learn(settings.gp_steps)
 
     @torch.no_grad()
-    def curve(x_new: Tensor) -> Curve:
-        mean, cov = posterior(kernel, x, y, likelihood.sigma2, x_new.double(), mu)
-        var = cov[0].diagonal().clamp_min(0)
-        noisy = var + likelihood.sigma2
-        return Curve(mean[:, 0].numpy(), var.sqrt().numpy(), noisy.sqrt().numpy())
+    def curve(x: Tensor) -> Curve:
+        mean, cov = gp.predict(x.double())
+        var = cov.diagonal().clamp_min(0)
+        parts = mean, var.sqrt(), (var + gp.sigma2).sqrt()
+        return Curve(*((unit * part).numpy() for part in parts))
 
     learned = {
-        "lengthscale": kernel.lengthscale.item(),
-        "prior_std": kernel.outputscale.sqrt().item(),
-        "noise_std": likelihood.sigma2.sqrt().item(),
+        "lengthscale": gp.kernel.lengthscale.item(),
+        "prior_std": (unit * gp.kernel.outputscale.sqrt()).item(),
+        "noise_std": (unit * gp.sigma2.sqrt()).item(),
     }
     return Fitted(curve, learned)
 
@@ -225,19 +205,39 @@ def bounded(settings: Settings, rows: Rows, seed: int) -> nn.Module:
         return constrain(f, settings.c, rows.x[:2])
 
 
-def optimise(model: nn.Module, settings: Settings, rows: Rows, seed: int) -> None:
+def optimise(model: Method, settings: Settings, rows: Rows, seed: int, start: bool = True) -> None:
     """So many steps of Adam on batches of the stream of rows, shuffled."""
-    order = stream(len(rows.x), settings.steps * settings.batch_size, seed)
-    train(
-        model,
-        (rows.x[order], rows.y[order]),
-        optimizer=torch.optim.Adam(model.parameters(), lr=settings.lr),
-        epochs=1,
-        batch_size=settings.batch_size,
-        seed=seed,
-        progress=False,
-    )
-    converge(model)
+    recipe = Recipe(lr=settings.lr, epochs=1, batch_size=settings.batch_size)
+    fit(model, rows.source(settings), recipe, start=start, seed=seed, progress=False)
+
+
+class Stream(Source):
+    """One epoch of so many steps: permutation after permutation of the rows, then shuffled."""
+
+    def __init__(self, rows: Rows, steps: int) -> None:
+        self.table, self.steps = Table(*rows), steps
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    def take(self, rows: Tensor) -> Data:
+        """The rows of these numbers."""
+        return self.table.take(rows)
+
+    def share(self, rank: int, ranks: int) -> "Stream":
+        """Refused: it is for one process."""
+        raise NotImplementedError("a stream is for one process")
+
+    def batches(
+        self, batch_size: int | None, seed: int, epoch: int, start: int = 0
+    ) -> Iterator[Data]:
+        """So many batches, in which no row comes twice more than another."""
+        order = stream(len(self), self.steps * (batch_size or len(self)), seed)
+        return self.table.part(order).batches(batch_size, seed, epoch, start)
+
+    def fingerprint(self) -> dict[str, str]:
+        """That of the rows."""
+        return self.table.fingerprint()
 
 
 def stream(n: int, length: int, seed: int) -> Tensor:
@@ -248,7 +248,7 @@ def stream(n: int, length: int, seed: int) -> Tensor:
 
 
 def curve_of(model: DUE | SNGPGaussian) -> Callable[[Tensor], Curve]:
-    """Both give q(f(x)) and share the likelihood."""
+    """Mean and standard deviations of q(f(x)) and of y, from either model."""
 
     @torch.no_grad()
     def curve(x: Tensor) -> Curve:
@@ -269,10 +269,10 @@ def run(settings: Settings, seed: int, panels: Sequence[tuple[str, Fit, int]]) -
     grid = np.linspace(*X_RANGE, settings.grid)
     numbers: Json = {}
     curves: Json = {}
-    for name, fit, size in panels:
+    for name, method, size in panels:
         n = settings.sizes[size]
         rows = training_rows(settings, n, seed)
-        fitted = fit(settings, rows, seed)
+        fitted = method(settings, rows, seed)
         at_fresh, at_grid = fitted.curve(_column(fresh.X[:, 0])), fitted.curve(_column(grid))
         inside = np.abs(grid) < GAP
         numbers.setdefault(name, {})[label(n)] = {

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from due.data.download import find
 from due.lipschitz import constrain
 from due.networks import FCResNet, FeedForward
-from due.paper.artefact import Json
+from due.training import Recipe
 
 Floats = NDArray[np.float64]
 NETWORKS = {
@@ -60,12 +60,9 @@ def extractor(settings: Settings, network: str, x: Tensor, seed: int) -> nn.Modu
         return FCResNet(*size) if network == "residual" else FeedForward(*size)
 
 
-def adam(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
-    """The network at its rate, all else at the GP's."""
-    network = [p for name, p in model.named_parameters() if "f." in name]
-    rest = [p for name, p in model.named_parameters() if "f." not in name]
-    groups: list[Json] = [{"params": network}, {"params": rest, "lr": settings.gp_lr}]
-    return torch.optim.Adam(groups, lr=settings.lr)
+def recipe(settings: Settings, epochs: int) -> Recipe:
+    """All rows at once: the network at its rate, all else at the GP's."""
+    return Recipe(lr=settings.lr, head_lr=settings.gp_lr, epochs=epochs, patience=settings.patience)
 
 
 def standard(values: Floats, of: Floats) -> Tensor:

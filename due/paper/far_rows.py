@@ -1,7 +1,7 @@
-"""What the test likelihood does not see: collapsed and sound deep kernels on UCI sets, far away.
+"""What the test likelihood does not show: deep kernels, collapsed or not, far from UCI data.
 
 The test log-likelihood of a collapsed model (feed-forward, free) and of a sound one (residual,
-bounded), each at the step that a fifth of the training rows liked best, beside what each says of
+bounded), each at the step with the best loss on held-out rows, beside its uncertainty on
 test rows moved away from the data: √Var[f] over the prior's, and the AUROC of Var[f].
 """
 
@@ -14,14 +14,15 @@ from matplotlib.gridspec import GridSpec
 from torch import Tensor
 
 from due.data import uci
-from due.gp import Gaussian, InducingGP, features, initialise
-from due.lipschitz import converge
+from due.experiments.artefact import Result
+from due.experiments.journal import Json
+from due.experiments.layout import Table
+from due.gp import Gaussian, InducingGP
+from due.methods import DUE
 from due.metrics import auroc, gaussian_nll, rmse
-from due.model import DUE, CollapsedBound
-from due.paper.artefact import Json, Result
-from due.paper.deep_kernels import COLOURS, NETWORKS, Floats, Settings, adam, extractor, standard
-from due.paper.layout import Table
-from due.train import train
+from due.paper.deep_kernels import COLOURS, NETWORKS, Floats, Settings, extractor, recipe, standard
+from due.rows.source import Table as Rows
+from due.training import fit
 
 
 def compare(settings: Settings, name: str, seed: int) -> Json:
@@ -31,38 +32,29 @@ def compare(settings: Settings, name: str, seed: int) -> Json:
     x_test = standard(data.X_test, data.X_train)
     y_test = standard(data.y_test, data.y_train).double().numpy()
     return {
-        network: judge(fit(settings, network, x, y, seed), settings, x_test, y_test, seed)
+        network: judge(train(settings, network, x, y, seed), settings, x_test, y_test, seed)
         for network in ("collapsed", "sound")
     }
 
 
-def fit(settings: Settings, network: str, x: Tensor, y: Tensor, seed: int) -> DUE:
+def train(settings: Settings, network: str, x: Tensor, y: Tensor, seed: int) -> DUE:
     """DUE by the collapsed bound, all rows at once, stopped by the held-out ones."""
     f = extractor(settings, network, x, seed)
-    Z, lengthscale = initialise(features(f, x, 1000, seed)[0], 2 * settings.M, seed)
-    likelihood = Gaussian()
-    model = DUE(f, InducingGP(Z, 1, lengthscale), likelihood, len(x))
-    bound = CollapsedBound(model)
+    gp = InducingGP(torch.zeros(min(2 * settings.M, len(x)), settings.J))
+    model = DUE(f, gp, Gaussian(), bound="collapsed")
     generator = torch.Generator().manual_seed(seed)
     held, known = torch.randperm(len(x), generator=generator).tensor_split([len(x) // 5])
-
-    def held_out_nll() -> float:
-        mean, var = likelihood.predictive(*model.latent(x[held]))
-        return (0.5 * (var.log() + (y[held] - mean).square() / var)).mean().item()
-
-    train(
-        bound,
-        (x[known], y[known]),
-        optimizer=adam(bound, settings),
-        epochs=settings.uci_steps,
-        validation=held_out_nll,
-        patience=settings.patience,
-        before_validation=lambda: bound.set_q(x[known], y[known]),
+    rows = Rows(x, y)
+    model.start(rows, seed)
+    fit(
+        model,
+        rows.part(known),
+        recipe(settings, settings.uci_steps),
+        held_out=rows.part(held),
+        start=False,
         seed=seed,
         progress=False,
     )
-    converge(model)
-    bound.set_q(x[known], y[known])
     return model
 
 
@@ -96,7 +88,7 @@ def directions(x: Tensor, seed: int) -> Tensor:
 
 
 def tables(settings: Settings, mean: Json) -> list[str]:
-    """One a set."""
+    """One per data set."""
     header = ["", "test log-likelihood", "RMSE"]
     header += [f"{what} at {far:g}" for far in settings.far for what in ("std/prior", "AUROC")]
     return [
@@ -117,7 +109,7 @@ def _cells(settings: Settings, row: Json) -> list[str]:
 def draw_panels(
     settings: Settings, figure: Figure, grid: GridSpec, results: Sequence[Result]
 ) -> None:
-    """Below the curves: bars of the means, a dot a seed."""
+    """Below the curves: bars of the means, a dot per seed."""
     near, far = (f"{settings.far[i]:g}" for i in (0, -1))
     titles = {
         ("test_log_likelihood",): "test log-likelihood",

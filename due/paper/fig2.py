@@ -14,7 +14,7 @@ beforehand at (2, 3), which tells of no class and which the median below leaves 
 
 A point lies "within the median" if its nearest class point, in features, is no farther than half
 the class points are from their own nearest one, and "on class data" if no farther than 95 % are.
-After a perfect collapse onto a line any one point passes the median half of the time only.
+After a perfect collapse onto a line a point is within the median only half of the time.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,15 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 from torch import Tensor, nn
 
-from due.baselines.softmax import SoftmaxNetwork
 from due.data.toy import BLOB_STD, Blobs, two_blobs
-from due.lipschitz import constrain, converge, lipschitz_ratios
+from due.experiments.artefact import Artefact, Result
+from due.experiments.journal import Json
+from due.lipschitz import constrain, lipschitz_ratios
+from due.methods.softmax import SoftmaxNetwork
 from due.networks import FCResNet, FeedForward
-from due.paper.artefact import Artefact, Json, Result
-from due.train import train
+from due.paper import CATALOGUE
+from due.rows.source import Table
+from due.training import Recipe, fit
 
 Floats = NDArray[np.float64]
 FREE, BOUNDED = "without_constraint", "with_constraint"
@@ -116,21 +119,17 @@ def fit_bounded(settings: Settings, blobs: Blobs, seed: int) -> nn.Module:
 
 
 def _train(model: SoftmaxNetwork, settings: Settings, blobs: Blobs, seed: int) -> nn.Module:
-    train(
-        model,
-        (_tensor(blobs.X), torch.as_tensor(blobs.y)),
-        optimizer=torch.optim.SGD(
-            model.parameters(),
-            lr=settings.lr,
-            momentum=settings.momentum,
-            weight_decay=settings.weight_decay,
-        ),
+    recipe = Recipe(
+        optimizer="sgd",
+        lr=settings.lr,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
         epochs=settings.epochs,
         batch_size=settings.batch_size,
-        seed=seed,
-        progress=False,
     )
-    return converge(model).f
+    rows = Table(_tensor(blobs.X), torch.as_tensor(blobs.y))
+    fit(model, rows, recipe, seed=seed, progress=False)
+    return model.f
 
 
 def measure(
@@ -244,4 +243,4 @@ def _panel(ax: Axes, picture: Json, log_density: list[float]) -> PathCollection:
     return dots
 
 
-ARTEFACT = Artefact("Feature collapse: what a free network puts on top of data", PRESETS, run, draw)
+ARTEFACT = Artefact(CATALOGUE["fig2"].title, PRESETS, run, draw)

@@ -17,19 +17,22 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 from torch import Tensor, nn
 
-from due.baselines.softmax import SoftmaxClassifier, SoftmaxNetwork
-from due.data.toy import two_moons
+from due.baselines import SoftmaxClassifier
+from due.data.toy import X_RANGE, Y_RANGE, grid_points, two_moons
 from due.estimators import DUEClassifier
-from due.gp import InducingGP, Softmax, features, initialise
-from due.lipschitz import constrain, converge
+from due.experiments.artefact import Artefact, Result
+from due.experiments.journal import Json
+from due.gp import InducingGP, Softmax
+from due.lipschitz import constrain
+from due.methods import DUE
+from due.methods.softmax import SoftmaxNetwork
 from due.metrics import accuracy, entropy
-from due.model import DUE
 from due.networks import FCResNet, FeedForward
-from due.paper.artefact import Artefact, Json, Result
-from due.train import train
+from due.paper import CATALOGUE
+from due.rows.source import Table
+from due.training import Recipe, fit
 
 Floats = NDArray[np.float64]
-X_RANGE, Y_RANGE = (-2.5, 3.5), (-3.0, 3.0)
 MODELS = {"softmax": "ResNet + softmax", "gpdnn": "GPDNN", "due": "DUE"}
 ROWS = {"default": "DUEClassifier() as it comes", "printed": "settings as the paper prints them"}
 
@@ -126,10 +129,10 @@ def fit_estimators(
     """`DUEClassifier`, and the other two trained for as many epochs."""
     due = DUEClassifier(**{**arguments, "random_state": seed}).fit(X, y)
     epochs = len(due.history_["loss"])
-    same = {**arguments, "random_state": seed, "epochs": epochs, "patience": epochs}
+    same = {**arguments, "random_state": seed, "epochs": epochs, "recipe": Recipe(patience=epochs)}
     gpdnn = DUEClassifier(**{**same, "extractor": feed_forward, "c": None}).fit(X, y)
     own = {name: same[name] for name in ("epochs", "random_state", "validation_fraction")}
-    softmax = SoftmaxClassifier(**own, patience=epochs).fit(X, y)
+    softmax = SoftmaxClassifier(**own, recipe=Recipe(patience=epochs)).fit(X, y)
     return {
         "softmax": Fitted(softmax.predict_proba, epochs),
         "gpdnn": Fitted(gpdnn.predict_proba, epochs),
@@ -153,28 +156,20 @@ def fit_printed(printed: Printed, X: Floats, y: NDArray[Any], seed: int) -> dict
         bounded = constrain(FCResNet(*size), printed.c, x[:2])
     models: dict[str, DUE | SoftmaxNetwork] = {
         "softmax": softmax,
-        "gpdnn": with_gp(free, x, printed.M, seed),
-        "due": with_gp(bounded, x, printed.M, seed),
+        "gpdnn": with_gp(free, printed),
+        "due": with_gp(bounded, printed),
     }
+    recipe = Recipe(
+        optimizer="sgd", lr=printed.lr, epochs=printed.epochs, batch_size=printed.batch_size
+    )
     for model in models.values():
-        train(
-            model,
-            (x, labels),
-            optimizer=torch.optim.SGD(model.parameters(), lr=printed.lr),
-            epochs=printed.epochs,
-            batch_size=printed.batch_size,
-            seed=seed,
-            progress=False,
-        )
-        converge(model)
+        fit(model, Table(x, labels), recipe, seed=seed, progress=False)
     return {name: Fitted(probabilities(model), printed.epochs) for name, model in models.items()}
 
 
-def with_gp(f: nn.Module, x: Tensor, M: int, seed: int) -> DUE:
-    """Algorithm 1 up to its loop."""
-    h, _ = features(f, x, 1000, seed)
-    Z, lengthscale = initialise(h, M, seed)
-    return DUE(f, InducingGP(Z, 2, lengthscale, "rbf"), Softmax(2), float(len(x)))
+def with_gp(f: nn.Module, printed: Printed) -> DUE:
+    """DUE on this network, with q(U) = N(0, I) at its start."""
+    return DUE(f, InducingGP(torch.zeros(printed.M, printed.J), 2), Softmax(2), warm=False)
 
 
 def probabilities(model: DUE | SoftmaxNetwork) -> Callable[[Floats], Floats]:
@@ -192,12 +187,6 @@ def probabilities(model: DUE | SoftmaxNetwork) -> Callable[[Floats], Floats]:
 def entropy_in_ln2(model: Fitted, X: Floats) -> Floats:
     """Predictive entropy of each row, 1 where the two classes are equally likely."""
     return entropy(model.predict(X)) / np.log(2)
-
-
-def grid_points(n: int) -> Floats:
-    """n² points of the picture, x fastest."""
-    x, y = np.meshgrid(np.linspace(*X_RANGE, n), np.linspace(*Y_RANGE, n))
-    return np.column_stack([x.ravel(), y.ravel()])
 
 
 def draw(settings: Settings, results: Sequence[Result]) -> Figure:
@@ -235,4 +224,4 @@ def draw(settings: Settings, results: Sequence[Result]) -> Figure:
     return figure
 
 
-ARTEFACT = Artefact("Two moons: where softmax, GPDNN and DUE are certain", PRESETS, run, draw)
+ARTEFACT = Artefact(CATALOGUE["fig3"].title, PRESETS, run, draw)

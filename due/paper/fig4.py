@@ -1,29 +1,25 @@
 """Figure 4: predicted against true effect with 95 % intervals, DUE and BTARNet on one trial.
 
-The trials are those of Table 3 on IHDP: what DIR/table3.jsonl holds is not fitted again.
+The trials are those of Table 3 on IHDP; finished ones in DIR/table3.jsonl are not run again.
 """
 
-import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from due.estimators.rows import Floats
-from due.paper.artefact import (
-    Json,
-    Options,
-    Report,
-    make_directory,
-    versions,
-    write_figure,
-    write_text,
-)
-from due.paper.deferral import covered, rmse
+from due.experiments import trials
+from due.experiments.artefact import Options, Report, heading
+from due.experiments.contender import Contender
+from due.experiments.deferral import covered, rmse
+from due.experiments.files import make_directory, write_files
+from due.experiments.journal import Json
+from due.experiments.trials import Result, Trial, true_effects
+from due.paper import CATALOGUE
 from due.paper.table3 import METHODS, SMOKE
-from due.paper.trials import Journal, Recipe, Result, Trial, plan, run, true_effects
+from due.rows.scale import Floats
 
 PANELS = ("due", "btarnet")
 HIT, MISS = "#4477aa", "#cc3311"
@@ -33,50 +29,44 @@ HIT, MISS = "#4477aa", "#cc3311"
 class Figure4:
     """The first trial is drawn; the intervals that miss are counted over all of them."""
 
-    title: str = "Treatment effects with 95 % intervals: how many miss, DUE and BTARNet"
-    presets: Mapping[str, Mapping[str, Recipe]] = field(
+    title: str = CATALOGUE["fig4"].title
+    presets: Mapping[str, Mapping[str, Contender]] = field(
         default_factory=lambda: {"default": METHODS, "smoke": SMOKE}
     )
-    takes: Collection[str] = ("seeds", "jobs")
 
     def reproduce(self, name: str, options: Options) -> Report:
         """Run the trials that are missing, then write json and png."""
-        recipes = {method: self.presets[options.preset][method] for method in PANELS}
+        methods = {method: self.presets[options.preset][method] for method in PANELS}
         n = options.seeds or (1 if options.preset == "smoke" else 10)
         make_directory(options.out)
-        journal = Journal(options.out / "table3.jsonl")
-        run(
-            plan(recipes, ["ihdp"], n),
-            recipes,
+        journal = trials.journal_in(options.out)
+        trials.run(
+            trials.plan(methods, ["ihdp"], n),
+            methods,
             journal,
             jobs=options.jobs or 1,
             say=lambda text: options.say(f"{name}: {text}"),
         )
 
-        results = journal.results(recipes)
-        seeds = [seed for seed in range(n) if all(t in results for t in _trials(seed))]
+        found = trials.results(journal, methods)
+        seeds = [seed for seed in range(n) if all(t in found for t in _trials(seed))]
         if not seeds:
-            trial, error = next(iter(journal.errors(recipes).items()))
+            trial, error = next(iter(trials.errors(journal, methods).items()))
             raise ValueError(
                 f"no seed has both methods: {trial.method} failed on seed {trial.seed} ({error}); "
                 "give more --seeds"
             )
-        numbers = count(results, seeds)
+        numbers = count(found, seeds)
         report = {
-            "artefact": name,
-            "title": self.title,
-            "preset": options.preset,
-            "command": options.command,
-            "versions": versions(),
-            "settings": {method: recipe.settings for method, recipe in recipes.items()},
+            **heading(name, self, options),
+            "settings": {method: made.settings() for method, made in methods.items()},
             "seeds": seeds,
             "drawn": seeds[0],
             **numbers,
         }
-        files = [options.out / f"{name}.json", options.out / f"{name}.png"]
-        write_text(files[0], json.dumps(report, indent=2, allow_nan=False) + "\n")
-        write_figure(files[1], draw(recipes, results, seeds[0]))
-        return Report(_text(recipes, numbers["total"], len(seeds)), files)
+        figure = draw(methods, found, seeds[0])
+        files = write_files(options.out, name, json=report, png=figure)
+        return Report(_text(methods, numbers["total"], len(seeds)), files)
 
 
 def count(results: Mapping[Trial, Result], seeds: Sequence[int]) -> Json:
@@ -105,13 +95,13 @@ def count(results: Mapping[Trial, Result], seeds: Sequence[int]) -> Json:
     return {"total": total, "each": each}
 
 
-def draw(recipes: Mapping[str, Recipe], results: Mapping[Trial, Result], seed: int) -> Figure:
+def draw(methods: Mapping[str, Contender], results: Mapping[Trial, Result], seed: int) -> Figure:
     """Both methods on one trial, on the same axes."""
     figure = Figure(figsize=(9.0, 4.6), layout="constrained")
     axes = figure.subplots(1, len(PANELS), sharex=True, sharey=True)
     for ax, trial in zip(axes, _trials(seed), strict=True):
         tau_hat, var, _ = results[trial]
-        _panel(ax, true_effects(trial), tau_hat, var, recipes[trial.method].title)
+        _panel(ax, true_effects(trial), tau_hat, var, methods[trial.method].title)
     axes[0].set_ylabel("predicted effect")
     figure.legend(
         *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
@@ -123,7 +113,10 @@ def _panel(ax: Axes, tau: Floats, tau_hat: Floats, var: Floats, title: str) -> N
     hit = covered(tau_hat, var, tau)
     low, high = tau.min(), tau.max()
     ax.plot([low, high], [low, high], color="0.5", lw=1, label="predicted = true")
-    kinds = ((hit, HIT, "o", "interval holds the truth"), (~hit, MISS, "D", "interval misses it"))
+    kinds = (
+        (hit, HIT, "o", "interval contains the true effect"),
+        (~hit, MISS, "D", "interval misses it"),
+    )
     for rows, colour, marker, label in kinds:
         ax.errorbar(
             tau[rows],
@@ -139,9 +132,9 @@ def _panel(ax: Axes, tau: Floats, tau_hat: Floats, var: Floats, title: str) -> N
     ax.set(title=f"{title}: {(~hit).sum()} of {len(tau)} intervals miss", xlabel="true effect")
 
 
-def _text(recipes: Mapping[str, Recipe], total: Json, n: int) -> str:
+def _text(methods: Mapping[str, Contender], total: Json, n: int) -> str:
     return "\n".join(
-        f"{recipes[method].title}: {numbers['missed']} of {numbers['of']} intervals miss the true "
+        f"{methods[method].title}: {numbers['missed']} of {numbers['of']} intervals miss the true "
         f"effect over {n} trial{'s' * (n > 1)} (covered "
         f"{numbers['coverage']:.3f}, mean width {numbers['mean_width']:.2f}, "
         f"RMSE {numbers['rmse']:.2f})"

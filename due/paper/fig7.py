@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from due.paper import cosines
-from due.paper.artefact import Artefact, Result
+from due.experiments.artefact import Artefact, Result
+from due.paper import CATALOGUE, cosines
 from due.paper.cosines import PRESETS, Settings, fit_ensemble, fit_exact
 
 TITLES = {"exact": "exact GP", "ensemble": "Deep Ensemble"}
@@ -26,7 +26,7 @@ def draw(settings: Settings, results: Sequence[Result]) -> Figure:
 
 
 ARTEFACT = Artefact(
-    "Uncertainty between the data: exact GP at 1K, Deep Ensemble at 1K and 1M rows",
+    CATALOGUE["fig7"].title,
     PRESETS,
     run,
     draw,

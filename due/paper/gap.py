@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from due.paper import cosines
-from due.paper.artefact import Artefact, Json, Result
+from due.experiments.artefact import Artefact, Result
+from due.experiments.journal import Json
+from due.experiments.layout import Table
+from due.paper import CATALOGUE, cosines
 from due.paper.cosines import Fit, Rows, Settings, fit_due, fit_sngp, label
-from due.paper.layout import Table
 
 
 class Variant(NamedTuple):
@@ -56,7 +57,7 @@ def _changed(variant: Variant) -> Fit:
 
 
 def text(settings: Settings, mean: Json) -> str:
-    """A row a variant: latent std in the gap at both sizes and their ratio, far away, error."""
+    """A row per variant: latent std in the gap at both sizes and their ratio, far away, error."""
     small, large = map(label, settings.sizes)
     header = ["", "length scale", f"gap, {small}", f"gap, {large}", "ratio"]
     header += [f"far, {large}", f"RMSE, {large}"]
@@ -70,7 +71,7 @@ def text(settings: Settings, mean: Json) -> str:
 
 
 def draw(settings: Settings, results: Sequence[Result]) -> Figure:
-    """The width in the gap at both sizes, a dot a seed."""
+    """The width in the gap at both sizes, a dot per seed."""
     figure = Figure(figsize=(6.5, 3.4), layout="constrained")
     ax = figure.subplots()
     places = np.arange(len(VARIANTS))
@@ -89,6 +90,4 @@ def draw(settings: Settings, results: Sequence[Result]) -> Figure:
     return figure
 
 
-ARTEFACT = Artefact(
-    "What decides the widths of fig1: length scale, M, dropout", PRESETS, run, draw, 3, text
-)
+ARTEFACT = Artefact(CATALOGUE["gap"].title, PRESETS, run, draw, 3, text)

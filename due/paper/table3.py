@@ -1,13 +1,12 @@
 """Table 3: RMSE of the effect on IHDP and IHDP-Cov after deferral, DUE beside its rivals.
 
-The paper's own rows of BART, BTARNet and BCEVAE come from other realisations and another rule of
-deferral. Here all methods have the same trials and the same rule; the paper's numbers stand
-beside them as printed.
+The paper's rows of BART, BTARNet and BCEVAE come from other realisations and another rule of
+deferral. Here all methods have the same trials and the same rule; the paper's numbers are shown
+beside ours as printed.
 """
 
-import json
 import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,18 +24,14 @@ from due.baselines import (
     TLearner,
 )
 from due.estimators.cate import DUECATE
-from due.paper.artefact import (
-    Json,
-    Options,
-    Report,
-    make_directory,
-    versions,
-    write_figure,
-    write_text,
-)
-from due.paper.deferral import ONE_IN
-from due.paper.layout import Table
-from due.paper.statistics import (
+from due.experiments import trials
+from due.experiments.artefact import Options, Report, heading
+from due.experiments.contender import Contender, choose
+from due.experiments.deferral import ONE_IN
+from due.experiments.files import make_directory, write_files
+from due.experiments.journal import Json
+from due.experiments.layout import Table
+from due.experiments.statistics import (
     DEFERRALS,
     Results,
     common_seeds,
@@ -45,7 +40,9 @@ from due.paper.statistics import (
     of_method,
     on_common_seeds,
 )
-from due.paper.trials import DATA, Journal, Recipe, Result, Trial, plan, run
+from due.experiments.trials import DATA, Result, Trial
+from due.paper import CATALOGUE
+from due.training import Recipe
 
 TITLES = {"ihdp": "IHDP", "ihdp-cov": "IHDP-Cov"}
 PEOPLE = 75  # whose effects are predicted in each trial
@@ -59,7 +56,8 @@ def as_printed(cov_random: str, cov_certain: str, random: str, certain: str) -> 
 
 def our_recipe(seed: int, **changes: Any) -> DUECATE:
     """DUE by its defaults, with the paper's patience, which is enough on IHDP."""
-    return DUECATE(**{"patience": 20, "random_state": seed, **changes})
+    recipe = changes.pop("recipe", Recipe()).over(Recipe(patience=20))
+    return DUECATE(**{"recipe": recipe, "random_state": seed, **changes})
 
 
 def paper_recipe(seed: int) -> DUECATE:
@@ -69,53 +67,47 @@ def paper_recipe(seed: int) -> DUECATE:
 
 DUE_AS_PRINTED = as_printed("1.63 ± 0.06", "1.05 ± 0.05", "0.91 ± 0.04", "0.48 ± 0.02")
 
-METHODS: dict[str, Recipe] = {
-    "due": Recipe("DUE", our_recipe, version=1, as_printed=DUE_AS_PRINTED),
-    "due-paper": Recipe(
-        "DUE, the paper's recipe", paper_recipe, version=1, as_printed=DUE_AS_PRINTED
-    ),
-    "bart": Recipe(
+METHODS: dict[str, Contender] = {
+    "due": Contender("DUE", our_recipe, as_printed=DUE_AS_PRINTED),
+    "due-paper": Contender("DUE, the paper's recipe", paper_recipe, as_printed=DUE_AS_PRINTED),
+    "bart": Contender(
         "BART",
         lambda seed: BART(random_state=seed),
-        version=1,
         as_printed=as_printed("2.6 ± 0.2*", "1.8 ± 0.2*", "1.90 ± 0.20*", "1.60 ± 0.10*"),
     ),
-    "btarnet": Recipe(
+    "btarnet": Contender(
         "BTARNet",
         lambda seed: MCDropout(
-            TARNet(components=1, dropout=0.5, epochs=2000, patience=50),
+            TARNet(components=1, dropout=0.5, epochs=2000, recipe=Recipe(patience=50)),
             100,
             random_state=seed,
         ),
-        version=1,
         as_printed=as_printed("2.2 ± 0.3*", "1.2 ± 0.1*", "1.10 ± 0.03*", "0.76 ± 0.03*"),
     ),
-    "bcevae": Recipe(
+    "bcevae": Contender(
         "BCEVAE",
         lambda seed: MCDropout(CEVAE(beta=0.1), 100, random_state=seed),
         version=2,
         as_printed=as_printed("2.5 ± 0.2*", "1.7 ± 0.1*", "1.80 ± 0.06*", "1.47 ± 0.08*"),
     ),
-    "dklite": Recipe(
+    "dklite": Contender(
         "DKLITE",
         lambda seed: DKLITE(random_state=seed),
-        version=1,
         as_printed=as_printed("2.6 ± 0.7", "1.8 ± 0.5", "1.74 ± 0.53", "1.34 ± 0.41"),
     ),
-    "tarnet-ensemble": Recipe(
+    "tarnet-ensemble": Contender(
         "Ensemble of 5 TARNets",
         lambda seed: DeepEnsemble(TARNet(), 5, random_state=seed),
-        version=1,
         as_printed=as_printed("1.74 ± 0.1", "1.19 ± 0.03", "1.14 ± 0.04", "0.76 ± 0.01"),
     ),
-    "arm-gp": Recipe("GP per arm", lambda seed: ArmGP(), version=1),
-    "s-learner": Recipe("S-learner, forest", lambda seed: SLearner(random_state=seed), version=1),
-    "t-learner": Recipe("T-learner, forests", lambda seed: TLearner(random_state=seed), version=1),
+    "arm-gp": Contender("GP per arm", lambda seed: ArmGP()),
+    "s-learner": Contender("S-learner, forest", lambda seed: SLearner(random_state=seed)),
+    "t-learner": Contender("T-learner, forests", lambda seed: TLearner(random_state=seed)),
 }
 
-SMOKE: dict[str, Recipe] = {
-    "due": Recipe("DUE", lambda seed: DUECATE(epochs=3, n_inducing=10, random_state=seed)),
-    "btarnet": Recipe(
+SMOKE: dict[str, Contender] = {
+    "due": Contender("DUE", lambda seed: DUECATE(epochs=3, n_inducing=10, random_state=seed)),
+    "btarnet": Contender(
         "BTARNet",
         lambda seed: MCDropout(
             TARNet(components=1, dropout=0.5, width=20, epochs=3),
@@ -142,80 +134,72 @@ NOTES = (
 class Table3:
     """Trials into DIR/table3.jsonl; the table and the deferral curves from all that it holds."""
 
-    title: str = "Treatment effects on IHDP: error after deferral, DUE and rivals"
-    presets: Mapping[str, Mapping[str, Recipe]] = field(
+    title: str = CATALOGUE["table3"].title
+    presets: Mapping[str, Mapping[str, Contender]] = field(
         default_factory=lambda: {"default": METHODS, "smoke": SMOKE}
     )
     notes: Sequence[str] = NOTES
-    takes: Collection[str] = ("trials", "methods", "data", "jobs")
 
     def reproduce(self, name: str, options: Options) -> Report:
         """Run the trials that are missing, then write json, txt, md and png."""
         known = self.presets[options.preset]
-        wanted = _methods(options.methods, known)
+        wanted = choose(options.methods, known)
         data = _data_sets(options.data)
         n = options.trials or (2 if options.preset == "smoke" else 100)
         make_directory(options.out)
-        journal = Journal(options.out / "table3.jsonl")
-        recipes = {method: known[method] for method in wanted}
-        run(
-            plan(recipes, data, n),
-            recipes,
+        journal = trials.journal_in(options.out)
+        trials.run(
+            trials.plan(wanted, data, n),
+            wanted,
             journal,
             jobs=options.jobs or 1,
             say=lambda text: options.say(f"{name}: {text}"),
         )
 
-        there = set(wanted) | {line["method"] for line in journal.lines}
-        shown = {method: recipe for method, recipe in known.items() if method in there}
-        numbers = summarise(shown, journal.results(shown), journal.errors(shown))
+        there = wanted.keys() | {line["method"] for line in journal.lines}
+        shown = {method: made for method, made in known.items() if method in there}
+        numbers = summarise(shown, trials.results(journal, shown), trials.errors(journal, shown))
         report = {
-            "artefact": name,
-            "title": self.title,
-            "preset": options.preset,
-            "command": options.command,
-            "versions": versions(),
-            "settings": {method: recipe.settings for method, recipe in shown.items()},
+            **heading(name, self, options),
+            "settings": {method: made.settings() for method, made in shown.items()},
             **numbers,
         }
         parts = tables(shown, numbers["data"])
-        notes = (textwrap.fill(note, 100) for note in self.notes)
-        text = "\n\n\n".join([*(table.text() for table in parts), "\n".join(notes)])
+        notes = "\n".join(textwrap.fill(note, 100) for note in self.notes)
+        text = "\n\n\n".join([*(table.text() for table in parts), notes])
         marked = [
             f"# {self.title}",
             *(table.markdown() for table in parts),
-            *map(_escape, self.notes),
+            *(note.replace("*", "\\*") for note in self.notes),
+            *([f"Made by `{options.command}`."] if options.command else []),
         ]
-        made = f"Made by `{options.command}`." if options.command else ""
-        files = [options.out / f"{name}.{ending}" for ending in ("json", "txt", "md", "png")]
-        write_text(files[0], json.dumps(report, indent=2, allow_nan=False) + "\n")
-        write_text(files[1], text + "\n")
-        write_text(files[2], "\n\n".join([*marked, made]).rstrip() + "\n")
-        write_figure(files[3], draw(shown, numbers["data"]))
+        figure = draw(shown, numbers["data"])
+        files = write_files(
+            options.out, name, json=report, txt=text, md="\n\n".join(marked), png=figure
+        )
         return Report(text, files)
 
 
 def summarise(
-    recipes: Mapping[str, Recipe], results: Mapping[Trial, Result], errors: Mapping[Trial, str]
+    methods: Mapping[str, Contender], results: Mapping[Trial, Result], errors: Mapping[Trial, str]
 ) -> Json:
     """All numbers of the table and of the curves."""
     data: Json = {}
     for part in DATA:
-        methods = {name: _by_seed(results, name, part) for name in recipes}
-        failed = {name: sum(trial[:2] == (name, part) for trial in errors) for name in recipes}
-        finished = {name: found for name, found in methods.items() if found}
+        found = {name: _by_seed(results, name, part) for name in methods}
+        failed = {name: sum(trial[:2] == (name, part) for trial in errors) for name in methods}
+        finished = {name: seeds for name, seeds in found.items() if seeds}
         rows = {
-            name: {"failed": failed[name], **(of_method(found) if found else {"trials": 0})}
-            for name, found in methods.items()
-            if found or failed[name]
+            name: {"failed": failed[name], **(of_method(seeds) if seeds else {"trials": 0})}
+            for name, seeds in found.items()
+            if seeds or failed[name]
         }
+        fresh = {name: _from(FRESH, seeds) for name, seeds in finished.items()}
         if rows:
             data[part] = {
                 "rows": rows,
                 "common": on_common_seeds(finished, "due"),
-                "fresh": on_common_seeds(
-                    {name: _from(FRESH, found) for name, found in finished.items()}, "due"
-                ),
+                "fresh": on_common_seeds(fresh, "due"),
                 "paper_recipe_minus_due": _against_the_paper(finished),
                 "curves": deferral_curves(part, finished, "due"),
             }
@@ -223,35 +207,35 @@ def summarise(
     return {"data": data, "failures": failures}
 
 
-def tables(recipes: Mapping[str, Recipe], data: Json) -> list[Table]:
+def tables(methods: Mapping[str, Contender], data: Json) -> list[Table]:
     """For each data set: all trials, the seeds that all methods share, and the fresh ones."""
     made = []
     for part, numbers in data.items():
-        made.append(_all_trials(recipes, part, numbers["rows"]))
+        made.append(_all_trials(methods, part, numbers["rows"]))
         common, fresh, more = (
             numbers[key] for key in ("common", "fresh", "paper_recipe_minus_due")
         )
         if len(common["rows"]) > 1:
             title = f"{TITLES[part]}: seeds that all methods share ({len(common['seeds'])})"
-            made.append(_common(recipes, title, common, more))
+            made.append(_common(methods, title, common, more))
         if len(fresh["rows"]) > 1:
             title = f"{TITLES[part]}: those from {FRESH} on ({len(fresh['seeds'])})"
-            made.append(_common(recipes, title, fresh))
+            made.append(_common(methods, title, fresh))
     return made
 
 
-def draw(recipes: Mapping[str, Recipe], data: Json) -> Figure:
-    """RMSE against the share deferred, a panel for each data set."""
+def draw(methods: Mapping[str, Contender], data: Json) -> Figure:
+    """RMSE against the share deferred, one panel per data set."""
     figure = Figure(figsize=(5.2 * max(len(data), 1) + 2.4, 4.2), layout="constrained")
     axes = figure.subplots(1, max(len(data), 1), squeeze=False)[0]
-    others = [name for name in recipes if name != "due"]
+    others = [name for name in methods if name != "due"]
     colours = {"due": "black"} | {name: f"C{i}" for i, name in enumerate(others)}
     handles = {}
     for ax, (part, numbers) in zip(axes, data.items(), strict=False):
         curves = numbers["curves"]
         for name, kinds in curves["methods"].items():
             for kind, values in kinds.items():
-                label = recipes[name].title + ("" if kind == "uncertainty" else f", {kind} order")
+                label = methods[name].title + ("" if kind == "uncertainty" else f", {kind} order")
                 style = {"uncertainty": "-", "random": ":", "oracle": "--"}[kind]
                 handles[label] = ax.plot(
                     curves["percent"],
@@ -287,7 +271,7 @@ def draw(recipes: Mapping[str, Recipe], data: Json) -> Figure:
     return figure
 
 
-def _all_trials(recipes: Mapping[str, Recipe], part: str, rows: Json) -> Table:
+def _all_trials(methods: Mapping[str, Contender], part: str, rows: Json) -> Table:
     kept = PEOPLE - PEOPLE // ONE_IN[part]
     header = ["method", "trials", "random", "median", "uncertainty", "median", "covered", "CPU s"]
     header += ["all, min", "random, as printed", "uncertainty, as printed"]
@@ -299,23 +283,23 @@ def _all_trials(recipes: Mapping[str, Recipe], part: str, rows: Json) -> Table:
             both = [(_plus_minus(row[key]), f"{row[key]['median']:.2f}") for key in DEFERRALS]
             cpu = f"{row['cpu_seconds']:.2f}", f"{row['cpu_minutes_in_all']:.1f}"
             numbers = [*both[0], *both[1], f"{row['coverage']:.3f}", *cpu]
-        printed = (recipes[name].as_printed or {}).get(part, ("–", "–"))
-        body.append([recipes[name].title, trials, *numbers, *printed])
+        printed = (methods[name].as_printed or {}).get(part, ("–", "–"))
+        body.append([methods[name].title, trials, *numbers, *printed])
     return Table(f"{TITLES[part]}: RMSE of the effect, {kept} of {PEOPLE} kept", header, body)
 
 
 def _common(
-    recipes: Mapping[str, Recipe], title: str, common: Json, more: Json | None = None
+    methods: Mapping[str, Contender], title: str, common: Json, more: Json | None = None
 ) -> Table:
     header = ["method", "random", "median", "uncertainty", "median", "covered"]
     header += ["random − DUE", "p", "uncertainty − DUE", "p", "CPU ÷ DUE's"]
     body = []
     for name, row in common["rows"].items():
         both = [(_plus_minus(row[key]), f"{row[key]['median']:.2f}") for key in DEFERRALS]
-        cells = [recipes[name].title, *both[0], *both[1], f"{row['coverage']:.3f}"]
+        cells = [methods[name].title, *both[0], *both[1], f"{row['coverage']:.3f}"]
         body.append([*cells, *_difference(row.get("minus_due"))])
     if more and more["trials"] > len(common["seeds"]):
-        label = f"{recipes['due-paper'].title}: {more['trials']} seeds"
+        label = f"{methods['due-paper'].title}: {more['trials']} seeds"
         body.append([label, *["–"] * 5, *_difference(more)])
     return Table(title, header, body)
 
@@ -353,30 +337,12 @@ def _by_seed(results: Mapping[Trial, Result], method: str, data: str) -> dict[in
     return dict(sorted(found.items()))
 
 
-def _methods(text: str | None, known: Mapping[str, Recipe]) -> Sequence[str]:
-    if text is None:
-        return list(known)
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise ValueError(f"--methods {text!r} names none; give some of {', '.join(known)}")
-    for name in names:
-        if name not in known:
-            raise ValueError(
-                f"--methods: unknown method {name!r}; the known ones are {', '.join(known)}"
-            )
-    return list(dict.fromkeys(names))
-
-
 def _data_sets(name: str | None) -> Sequence[str]:
     if name in (None, "both"):
         return DATA
     if name not in DATA:
         raise ValueError(f"--data {name!r} is not known; give {', '.join(DATA)} or both")
     return (name,)
-
-
-def _escape(note: str) -> str:
-    return note.replace("*", "\\*")
 
 
 ARTEFACT = Table3()

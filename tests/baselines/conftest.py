@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from due.estimators.effects import Study
+from due.rows.study import Study
 
 
 def make_study(n=300, seed=0):

@@ -2,13 +2,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.stats import norm
-from torch.distributions import Bernoulli, Normal, kl_divergence
 
 from due.baselines import CEVAE, DKLITE, TARNet
-from due.baselines.cevae import CEVAENetwork, Gauss, Latent, divergence
-from due.baselines.tarnet import TARNetwork
 from due.lipschitz import singular_value
+from due.training import Recipe
 
 SMALL = {"width": 32, "random_state": 0}
 LEARNERS = [
@@ -55,7 +52,7 @@ def test_validation_people_choose_the_epoch_and_teach_nothing(kind, study):
     y, t, X = study.y[half:], study.t[half:], study.X[half:]
     shuffled = np.random.default_rng(0).permutation(y)
     a, b = (
-        kind(epochs=4, patience=4, **SMALL).fit(*known, validation=(outcomes, t, X))
+        kind(epochs=4, recipe=Recipe(patience=4), **SMALL).fit(*known, validation=(outcomes, t, X))
         for outcomes in (y, shuffled)
     )
     assert_allclose(a.history_["loss"], b.history_["loss"], rtol=1e-5)
@@ -82,9 +79,9 @@ def test_columns_of_two_values_stay_as_they_are(study):
         ({"epochs": 0}, "epochs=0"),
         ({"lr": -1.0}, "lr=-1"),
         ({"dropout": 1.0}, "dropout=1.0"),
-        ({"weight_decay": -1.0}, "weight_decay=-1"),
+        ({"recipe": Recipe(weight_decay=-1.0)}, "weight_decay=-1"),
         ({"components": 0}, "components=0"),
-        ({"width": 1}, "width=1 is not at least 2"),
+        ({"width": 1}, "width=1 is not a whole number of at least 2"),
         ({"width": "wide"}, "width='wide'"),
     ],
 )
@@ -96,26 +93,9 @@ def test_bad_arguments_are_named(arguments, message, study):
 # TARNet
 
 
-@pytest.mark.parametrize("K", [1, 2])
-def test_tarnet_loss_is_the_mixture_likelihood_of_each_arm(K):
-    torch.manual_seed(0)
-    x, y, t = torch.randn(6, 3), torch.randn(6), torch.tensor([0.0, 1, 1, 0, 0, 1])
-    model = TARNetwork(x, 8, K, 0.2, 0.95).eval()
-    with torch.no_grad():
-        parts = [model.outputs[a](model.heads[a](model.f(x))) for a in (0, 1)]
-        loss, mean = model(x, t, y).item(), model.predict(x, t)
-    want, want_mean = [], []
-    for n in range(6):
-        log_pi, mu, sigma = (part[n].numpy() for part in parts[int(t[n])])
-        want.append(np.log(np.sum(np.exp(log_pi) * norm.pdf(y[n].item(), mu, sigma))))
-        want_mean.append(np.sum(np.exp(log_pi) * mu))
-    assert_allclose(loss, -np.mean(want), rtol=1e-5)
-    assert_allclose(mean, want_mean, rtol=1e-4)
-
-
 def test_tarnet_bounds_all_layers_but_the_densities(study):
     model = TARNet(epochs=20, lr=3e-2, c=0.5, **SMALL).fit(study.y, study.t, study.X)
-    frozen = model.frozen_
+    frozen = model.predictor_.model
     inside = [m for part in (frozen.f, frozen.heads) for m in part.modules() if hasattr(m, "bias")]
     assert len(inside) == 9
     assert max(singular_value(layer) for layer in inside) < 0.5 * 1.001
@@ -124,45 +104,16 @@ def test_tarnet_bounds_all_layers_but_the_densities(study):
 
 def test_tarnet_starts_from_the_recipe_of_the_protocol():
     model = TARNet()
-    network = model._network(torch.randn(5, 25))
+    network, recipe = model._build(torch.Size([26]), 1, 500), model._default_recipe(500, True)
     assert [layer.p for layer in network.modules() if isinstance(layer, torch.nn.Dropout)] == (
         [0.2] * 2 + [0.2] * 8
     )
-    assert (model.lr, model.batch_size, model.epochs, model.patience) == (1e-3, 100, 500, 20)
+    assert (recipe.lr, recipe.batch_size, recipe.epochs, recipe.patience) == (1e-3, 100, 500, 20)
+    assert recipe.weight_decay == 0.5 * 0.8 / 500
     assert network.outputs[0].linear.weight.shape == (6, 100)
 
 
 # CEVAE
-
-
-def test_cevae_divergence_is_that_of_torch():
-    torch.manual_seed(0)
-    mean, sigma = torch.randn(5, 3), torch.rand(5, 3) + 0.1
-    want = kl_divergence(Normal(mean, sigma), Normal(0, 1)).sum(-1)
-    assert_allclose(divergence(Gauss(mean, sigma)), want, rtol=1e-4)
-
-
-def test_cevae_loss_is_the_sum_of_its_terms():
-    torch.manual_seed(0)
-    X = torch.column_stack([torch.randn(7, 2), torch.tensor([1.0, 2, 2, 1, 1, 2, 1])])
-    t, y = torch.tensor([0.0, 1, 1, 0, 0, 1, 0]), torch.randn(7)
-    model = CEVAENetwork(X, 8, 4, 0.1, beta=0.3).eval()
-    assert model.two_valued.tolist() == [False, False, True]
-    with torch.no_grad():
-        torch.manual_seed(1)
-        loss = model(X, t, y).item()
-        torch.manual_seed(1)
-        q = model.encode(X, t, y)
-        log_p = -0.3 * kl_divergence(Normal(*q), Normal(0, 1)).sum(-1)
-        z = q.mean + q.sigma * torch.randn(7, 4)
-        h = model.decoder(z)
-        log_p += Normal(*model.x_normal(h)).log_prob(X)[:, :2].sum(-1)
-        log_p += Bernoulli(logits=model.x_logit(h)[:, 2]).log_prob(X[:, 2] - 1)
-        log_p += Bernoulli(logits=model.t_logit(z)[:, 0]).log_prob(t)
-        log_p += Normal(*model.outcome(z, t)).log_prob(y[:, None])[:, 0]
-        helpers = Bernoulli(logits=model.q_t_logit(X)[:, 0]).log_prob(t)
-        helpers += Normal(*model.q_y(model.q_y_shared(X), t)).log_prob(y[:, None])[:, 0]
-    assert_allclose(loss, -(log_p + helpers).mean(), rtol=1e-5)
 
 
 def test_cevae_judges_an_epoch_by_the_outcomes_of_held_out_people(study):
@@ -176,20 +127,29 @@ def test_cevae_judges_an_epoch_by_the_outcomes_of_held_out_people(study):
     assert_allclose(np.mean(error**2) / model.y_scale_.std[0] ** 2, best, rtol=1e-4)
 
 
-def test_cevae_draws_its_latent_from_the_mixture_over_treatments():
-    q0 = Gauss(torch.tensor([[0.0, 5.0]]), torch.tensor([[1.0, 0.1]]))
-    q1 = Gauss(torch.tensor([[4.0, 5.0]]), torch.tensor([[2.0, 0.1]]))
-    many = [Gauss(*(part.expand(100_000, 2) for part in q)) for q in (q0, q1)]
-    p = torch.full((100_000, 1), 0.25)
-    latent = Latent()
-    assert_allclose(latent.eval()(p, *many)[0], [1.0, 5.0])
-    torch.manual_seed(0)
-    draws = latent.train()(p, *many)
-    assert_allclose(draws.mean(0), [1.0, 5.0], atol=0.03)
-    assert_allclose(draws.var(0), [0.75 + 0.25 * 4 + 0.25 * 0.75 * 16, 0.01], rtol=0.03)
+@pytest.mark.parametrize("columns", [[0, 1], [2]], ids=["normal", "two-valued"])
+def test_cevae_learns_from_columns_of_one_kind_only(columns, study, fresh):
+    X, tau = study.X[:, columns], 2 + 2 * study.X[:, 1]
+    model = CEVAE(epochs=100, lr=5e-3, dropout=0.0, latent=4, **SMALL).fit(study.y, study.t, X)
+    assert_allclose(model.ate(X), tau.mean(), atol=0.4)
+    assert model.model_.two_valued.tolist() == [column == 2 for column in columns]
 
 
-def test_cevae_takes_columns_of_one_kind_only(study):
-    for X in (study.X[:, :2], study.X[:, 2:]):
-        model = CEVAE(epochs=1, latent=2, **SMALL).fit(study.y, study.t, X)
-        assert np.isfinite(model.effect(X)).all()
+# DKLITE
+
+
+def test_dklite_variances_add_up_and_the_average_is_that_of_the_weights(study, fresh):
+    X, _ = fresh
+    model = DKLITE(epochs=50, width=8, random_state=0).fit(study.y, study.t, study.X)
+    with torch.no_grad():
+        code = model.predictor_.model.encoder
+        z = code(torch.as_tensor(model.scale_(X))).numpy()
+        Z = code(torch.as_tensor(model.scale_(study.X).astype(np.float32)).double()).numpy()
+    K0, K1 = (Z[study.t == arm].T @ Z[study.t == arm] / 1000 + np.eye(8) for arm in (0, 1))
+    inverse = np.linalg.inv(K0) + np.linalg.inv(K1)
+    cov = z @ inverse @ z.T / 1000 * model.y_scale_.std[0] ** 2
+    assert_allclose(model.uncertainty(X), np.diag(cov), rtol=1e-4)
+    low, high = model.ate_interval(X)
+    assert_allclose((high - low) / 2, 1.959964 * np.sqrt(cov.mean()), rtol=1e-4)
+    assert_allclose((high + low) / 2, model.ate(X))
+    assert_allclose(model.effect_inference(X).point_estimate, model.effect(X))

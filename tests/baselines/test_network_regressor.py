@@ -8,7 +8,7 @@ from scipy.stats import norm
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from due.baselines import DeepEnsemble, MCDropout, NetworkRegressor
-from due.baselines.network_regressor import GaussianNetwork
+from due.methods.gaussian import GaussianNetwork
 from due.networks import FCResNet
 
 

@@ -22,13 +22,13 @@ from due.baselines import (
     SNGPRegressor,
     SVDKLClassifier,
     SVDKLRegressor,
-    svdkl_model,
 )
-from due.baselines.gpdnn import feed_forward
+from due.baselines.classifiers import feed_forward
 from due.data.toy import two_moons
 from due.estimators import DUEClassifier
 from due.gp import posterior
 from due.lipschitz import constraints, singular_value
+from due.methods import svdkl as svdkl_model
 from due.metrics import entropy
 from due.networks import FCResNet, FeedForward
 
@@ -62,7 +62,7 @@ def test_sngp_regressor_has_the_covariance_of_a_clean_pass_over_the_rows(wave):
     X, y = wave
     model = SNGPRegressor(small, n_random_features=12, ridge=0.7, validation_fraction=0, **BRIEF)
     model.fit(X, y)
-    phi = model.frozen_.gp.features(model.frozen_.f(scaled(model, X))).numpy()
+    phi = model.predictor_.model.gp.features(model.predictor_.model.f(scaled(model, X))).numpy()
     sigma2 = model.model_.likelihood.sigma2.item()
     P = 0.7 * np.eye(12) + phi.T @ phi / sigma2
     latent = np.einsum("ns,ns->n", phi, np.linalg.solve(P, phi.T).T) * y.std() ** 2
@@ -80,7 +80,7 @@ def test_sngp_classifier_is_mean_field_and_its_uncertainty_the_entropy(moons):
     X, y = moons
     model = SNGPClassifier(small, n_random_features=12, **BRIEF).fit(X, y)
     with torch.no_grad():
-        mean, var = model.frozen_.latent(scaled(model, X))
+        mean, var = model.predictor_.model.latent(scaled(model, X))
     want = softmax(mean.numpy() / np.sqrt(1 + np.pi / 8 * var.numpy()), axis=1)
     assert_allclose(model.predict_proba(X), want)
     assert_allclose(model.uncertainty(X), entropy(want))
@@ -120,7 +120,7 @@ def test_duq_doubts_where_no_kernel_is_near(moons):
     X, y = moons
     model = DUQClassifier(small, **BRIEF).fit(X, y)
     with torch.no_grad():
-        K = model.frozen_.predict(scaled(model, X)).numpy()
+        K = model.predictor_.model.predict(scaled(model, X)).numpy()
     assert_allclose(model.uncertainty(X), 1 - K.max(1), atol=1e-12)
     assert_allclose(model.predict_proba(X), K / K.sum(1, keepdims=True))
     assert_allclose(model.distance(X), -np.log(K.max(1)))
@@ -143,7 +143,7 @@ def test_ddu_is_minus_the_log_density_of_scipy(moons):
     X, y = moons
     model = DDUClassifier(small, **BRIEF).fit(X, y)
     with torch.no_grad():
-        z = model.frozen_.f(scaled(model, X)).numpy()
+        z = model.predictor_.model.f(scaled(model, X)).numpy()
     jitter = model.model_.density.jitter.numpy()
     logs = [
         np.log(np.mean(y == c))
@@ -183,7 +183,7 @@ def test_svdkl_is_bounded_or_free(moons):
     bounded, free = (
         SVDKLClassifier(small, c=c, n_grid=8, **BRIEF).fit(*moons) for c in (0.5, None)
     )
-    assert singular_value(bounded.frozen_.f.first) <= 0.5 * 1.001
+    assert singular_value(bounded.predictor_.model.f.first) <= 0.5 * 1.001
     assert not constraints(free.model_.f)
 
 
@@ -282,14 +282,13 @@ def test_exact_gp_takes_inputs_as_they_are_and_serves_an_ensemble(wave):
         (SNGPClassifier, {"n_random_features": 0}),
         (SNGPClassifier, {"ridge": 0.0}),
         (SNGPClassifier, {"curvature": "none"}),
-        (SNGPClassifier, {"gp_lr": -1.0}),
         (SNGPRegressor, {"sigma2": 0.0}),
         (DUQClassifier, {"sigma": 0.0}),
         (DUQClassifier, {"gamma": 1.0}),
         (DUQClassifier, {"penalty": -1.0}),
         (DUQClassifier, {"centroid_size": 0}),
         (SVDKLClassifier, {"n_grid": 5}),
-        (SVDKLRegressor, {"gp_lr": 0.0}),
+        (SVDKLRegressor, {"lr": 0.0}),
         (DDUClassifier, {"c": 0.0}),
         (ExactGPRegressor, {"kernel": "cubic"}),
         (ExactGPRegressor, {"steps": 0}),

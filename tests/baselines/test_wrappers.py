@@ -146,7 +146,7 @@ def test_nested_seeds_differ_between_members(study):
 def test_dropout_is_deterministic_and_leaves_no_trace(study, fresh):
     X, _ = fresh
     model = MCDropout(TARNet(**TINY), 5, random_state=0).fit(study.y, study.t, study.X)
-    network = model.estimator_.frozen_
+    network = model.estimator_.predictor_
     plain = model.estimator_.effect(X)
     torch.manual_seed(3)
     before = torch.get_rng_state()
@@ -203,14 +203,14 @@ def test_an_answer_does_not_depend_on_the_rows_beside_it(moons, monkeypatch):
     X, y = moons
     model = MCDropout(SoftmaxClassifier(droppy, epochs=3), 4, random_state=0).fit(X, y)
     probs = model.predict_proba(X)
-    monkeypatch.setattr("due.estimators.torch_estimator.PREDICT_ROWS", 7)
+    monkeypatch.setattr("due.estimators.network.ROWS", 7)
     assert_allclose(model.predict_proba(X[::-1])[::-1], probs, rtol=1e-12)
 
 
 def test_arms_have_masks_of_their_own(study):
     """Were the masks shared, an arm that learned nothing of its own would differ by a constant."""
     model = TARNet(dropout=0.5, **TINY, random_state=0).fit(study.y, study.t, study.X)
-    network = model.frozen_
+    network = model.predictor_.model
     network.heads[1].load_state_dict(network.heads[0].state_dict())
     network.outputs[1].load_state_dict(network.outputs[0].state_dict())
     for part in (network.heads, network.outputs):  # whose layers are the arms' own anyway
@@ -224,7 +224,7 @@ def test_arms_have_masks_of_their_own(study):
 
 def passes(model, ask):
     answers = []
-    with thinning(model.estimator_.frozen_, model.seed_) as masks:
+    with thinning(model.estimator_.predictor_, model.seed_) as masks:
         for _ in range(model.n):
             answers.append(ask(model.estimator_))
             masks.clear()
@@ -261,7 +261,7 @@ def test_no_dropout_is_refused_with_a_remedy(moons, study):
         MCDropout(SoftmaxClassifier(dry, epochs=1)).fit(X, y)
     with pytest.raises(ValueError, match="no dropout layer with p > 0"):
         MCDropout(TARNet(dropout=0.0, **TINY)).fit(study.y, study.t, study.X)
-    for estimator in (ArmGP(), DUECATE()):
+    for estimator in (ArmGP(),):
         name = type(estimator).__name__
         with pytest.raises(TypeError, match=f"{name} has no passes with dropout"):
             MCDropout(estimator).fit(study.y, study.t, study.X)

@@ -34,9 +34,9 @@ def waves():
 @pytest.fixture(scope="session")
 def regressor(waves):
     X, Y = waves
-    return DUERegressor(epochs=60, gp_lr=0.05, n_inducing=20, random_state=0).fit(X, Y[:, 0])
+    return DUERegressor(epochs=60, n_inducing=20, random_state=0).fit(X, Y[:, 0])
 
 
 @pytest.fixture(scope="session")
 def two_outputs(waves):
-    return DUERegressor(epochs=60, gp_lr=0.05, n_inducing=20, random_state=0).fit(*waves)
+    return DUERegressor(epochs=60, n_inducing=20, random_state=0).fit(*waves)

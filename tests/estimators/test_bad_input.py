@@ -9,6 +9,7 @@ from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from due.estimators import DUEClassifier, DUERegressor
+from due.training import Recipe
 
 pytestmark = pytest.mark.usefixtures("as_users_run")
 FAST = {"epochs": 5, "n_inducing": 10, "random_state": 0}
@@ -391,9 +392,9 @@ def test_extractor_that_builds_no_network(Estimator):
         ({"n_inducing": None}, "n_inducing=None is not"),
         ({"epochs": 0}, "epochs=0 is not"),
         ({"batch_size": 0}, "batch_size=0 is not"),
-        ({"patience": 0}, "patience=0 is not"),
+        ({"recipe": Recipe(patience=0)}, "patience=0 is not"),
         ({"lr": 0.0}, "lr=0.0 is not a number above 0"),
-        ({"gp_lr": -0.1}, "gp_lr=-0.1 is not"),
+        ({"recipe": Recipe(head_lr=-0.1)}, "head_lr=-0.1 is not"),
         ({"validation_fraction": 1.0}, r"validation_fraction=1.0 is not in \[0, 1\)"),
         ({"validation_fraction": -0.1}, "validation_fraction=-0.1 is not"),
         ({"validation_fraction": np.nan}, "validation_fraction=nan is not"),

@@ -14,7 +14,9 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from due.estimators import DUEClassifier, DUERegressor, training
+from due.estimators import DUEClassifier, DUERegressor
+from due.rows.source import ROWS
+from due.training import Recipe
 
 FAST = {"epochs": 5, "n_inducing": 10, "random_state": 0}
 BOTH = pytest.mark.parametrize("Estimator", [DUEClassifier, DUERegressor])
@@ -78,8 +80,11 @@ def test_pipeline_with_weights(Estimator, moons):
     name = Estimator.__name__.lower()
     pipe = make_pipeline(StandardScaler(), Estimator(**FAST))
     pipe.fit(X, y, **{f"{name}__sample_weight": weight})
-    assert pipe.predict(X[:3]).shape == (3,)
-    assert np.isfinite(pipe.score(X, y))
+    scaled = StandardScaler().fit_transform(X)
+    alone = Estimator(**FAST).fit(scaled, y, sample_weight=weight)
+    assert_array_equal(pipe.predict(X), alone.predict(scaled))
+    unweighted = Estimator(**FAST).fit(scaled, y)
+    assert (unweighted.uncertainty(scaled) != alone.uncertainty(scaled)).any()
 
 
 @BOTH
@@ -92,6 +97,21 @@ def test_grid_search(Estimator, moons, tmp_path):
     search.best_estimator_.save(tmp_path)  # numpy's numbers and all
     again = Estimator.load(tmp_path)
     assert_array_equal(again.predict(moons[0]), search.predict(moons[0]))
+
+
+@BOTH
+def test_fields_of_the_recipe_are_searched(Estimator, moons, tmp_path):
+    grid = {"recipe__head_lr": [1e-3, 1e-2], "recipe__weight_decay": [0.1]}
+    search = GridSearchCV(Estimator(**FAST), grid, cv=2, error_score="raise").fit(*moons)
+    best = search.best_estimator_
+    assert best.recipe == Recipe(weight_decay=0.1, **{"head_lr": best.recipe.head_lr})
+    assert best.get_params()["recipe__weight_decay"] == 0.1
+    assert clone(best).recipe == best.recipe
+    best.save(tmp_path)
+    assert Estimator.load(tmp_path).recipe == best.recipe
+    plain = Estimator(**FAST, recipe=Recipe(patience=3))
+    plain.set_params(recipe__patience=4)
+    assert plain.recipe == Recipe(patience=4)
 
 
 @BOTH
@@ -176,7 +196,7 @@ def test_a_row_is_answered_alone_as_in_company(estimator, X):
 
 def test_many_rows_go_through_in_parts(estimator):
     X = np.random.default_rng(2).normal(size=(5000, estimator.n_features_in_))
-    assert len(X) > 2 * training.PREDICT_ROWS
+    assert len(X) > 2 * ROWS
     found = estimator.predict(X)
     assert len(found) == len(estimator.uncertainty(X)) == 5000
     for rows in (slice(0, 10), slice(2043, 2053), slice(4990, 5000)):

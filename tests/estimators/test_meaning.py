@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import softmax
 from scipy.stats import entropy
 from torch import nn
 
-from due.estimators import DUEClassifier, DUERegressor, training
-from due.estimators import base as base_module
-from due.estimators import regressor as regressor_module
-from due.estimators import rows as rows_module
+from due.estimators import DUEClassifier, DUERegressor
+from due.methods import due as due_module
+from due.rows import source as source_module
+from due.training import Recipe
 
 FAST = {"epochs": 5, "n_inducing": 10, "random_state": 0}
 BOTH = pytest.mark.parametrize("Estimator", [DUEClassifier, DUERegressor])
@@ -41,11 +42,11 @@ def test_whole_weights_are_repetitions_in_any_order(Estimator, moons, fraction):
 
 @pytest.mark.parametrize("bound", ["collapsed", "elbo"])
 def test_repetitions_count_even_where_all_rows_have_as_many(waves, bound, monkeypatch):
-    monkeypatch.setattr(rows_module, "CANONICAL_ROWS", 0)  # repetitions stay written out
-    monkeypatch.setattr(base_module, "initialise", lambda h, M, seed: initial(h[:M]))
+    monkeypatch.setattr(source_module, "CANONICAL_ROWS", 0)  # repetitions stay written out
+    monkeypatch.setattr(due_module, "initialise", lambda h, M, seed: initial(h[:M]))
     X, y = waves[0][:40], waves[1][:40, 0]
     options = {"epochs": 80, "n_inducing": 10, "random_state": 0, "validation_fraction": 0.0}
-    options |= {"batch_size": 1000, "gp_lr": 0.05, "bound": bound}
+    options |= {"batch_size": 1000, "recipe": Recipe(head_lr=0.05), "bound": bound}
 
     once, weighted, written_out = (
         DUERegressor(identity, **options, c=None).fit(*rows)
@@ -65,20 +66,6 @@ def test_features_do_not_run_away_from_the_inducing_points(Estimator, moons):
     assert model.ood_score(moons[0]).max() < 0.2
 
 
-def test_learning_rates_rise_to_their_values():
-    weight = torch.zeros(1, requires_grad=True)
-    optimizer = torch.optim.SGD([weight], lr=1.0)
-    training.warm_up(optimizer, 4)
-    steps = []
-    for _ in range(6):
-        before = weight.item()
-        weight.grad = torch.ones(1)
-        optimizer.step()
-        steps.append(before - weight.item())
-        assert optimizer.param_groups[0]["lr"] == 1.0  # what a schedule and the history see
-    assert_allclose(steps, [0.25, 0.5, 0.75, 1, 1, 1])
-
-
 def identity(shape):
     return nn.Flatten()
 
@@ -89,9 +76,10 @@ def initial(h):
 
 @BOTH
 def test_many_rows_are_not_sorted(Estimator, moons, monkeypatch):
-    monkeypatch.setattr(rows_module, "CANONICAL_ROWS", 100)
-    model = Estimator(**FAST).fit(*moons, sample_weight=np.linspace(0.5, 1.5, 200))
-    assert np.isfinite(model.predict(moons[0])).all()
+    X, y = (np.concatenate([part, part]) for part in moons)
+    assert Estimator(**FAST, validation_fraction=0.0).fit(X, y).history_["rows"] == 200
+    monkeypatch.setattr(source_module, "CANONICAL_ROWS", 100)
+    assert Estimator(**FAST, validation_fraction=0.0).fit(X, y).history_["rows"] == 400
 
 
 # classes
@@ -155,26 +143,41 @@ def test_details_against_plain_sampling(three):
 
 def latent(model, X):
     with torch.no_grad():
-        mean, var = model.frozen_.latent(torch.from_numpy(model.scale_(X)))
+        frozen = model.predictor_.model
+        mean, var = frozen.gp(frozen.f(torch.from_numpy(model.scale_(X))))
     return mean.numpy(), var.numpy()
 
 
-@pytest.mark.parametrize("probabilities", ["quasi", "monte_carlo", "mean_field"])
-def test_ways_to_probabilities_agree_roughly(moons, probabilities):
+def test_ways_to_probabilities_are_what_they_say(moons):
     fast = {"epochs": 15, "n_inducing": 10, "random_state": 0}
     X = moons[0]
-    want = DUEClassifier(**fast).fit(*moons).predict_proba(X)
-    got = DUEClassifier(**fast, probabilities=probabilities).fit(*moons).predict_proba(X)
-    assert_allclose(got, want, atol=0.12)
-    assert_allclose(got.sum(1), 1)
+    ways = {
+        name: DUEClassifier(**fast, probabilities=name).fit(*moons)
+        for name in ("quasi", "monte_carlo", "mean_field")
+    }
+    mean, var = latent(ways["quasi"], X)
+    draws = np.random.default_rng(0).standard_normal((20_000, 1, 2))
+    assert_allclose(
+        ways["quasi"].predict_proba(X), softmax(mean + np.sqrt(var) * draws, -1).mean(0), atol=0.01
+    )
+    few = ways["monte_carlo"].predictor_.model.softmax.plain_epsilon.numpy()[:, None]
+    assert_allclose(
+        ways["monte_carlo"].predict_proba(X),
+        softmax(mean + np.sqrt(var) * few, -1).mean(0),
+        atol=1e-6,
+    )
+    assert_allclose(
+        ways["mean_field"].predict_proba(X),
+        softmax(mean / np.sqrt(1 + np.pi / 8 * var), -1),
+        atol=1e-6,
+    )
 
 
 def test_warm_start_of_q_is_a_parameter(moons):
-    losses = [
-        DUEClassifier(**FAST, warm_start_q=warm).fit(*moons).history_["loss"][0]
-        for warm in (True, False)
-    ]
-    assert losses[0] != losses[1]
+    still = {"epochs": 1, "lr": 1e-9, "recipe": Recipe(head_lr=1e-9), "random_state": 0}
+    warm, cold = (DUEClassifier(**still, warm_start_q=q).fit(*moons) for q in (True, False))
+    assert warm.score(*moons) > 0.9  # before any training it knows the classes
+    assert_allclose(cold.uncertainty(moons[0]), np.log(2), rtol=1e-6)
 
 
 # distance from the data
@@ -239,7 +242,7 @@ def test_covariance_is_the_models_joint_plus_noise(which, request):
 
     x = torch.from_numpy(model.scale_(GRID))
     with torch.no_grad():
-        _, joint = model.model_.gp.joint(model.frozen_.f(x))  # (T, N, N)
+        _, joint = model.model_.gp.joint(model.predictor_.model.f(x))  # (T, N, N)
     sigma2 = model.model_.likelihood.sigma2.detach()
     want = (joint + sigma2[:, None, None] * torch.eye(40)).numpy()
     want = np.moveaxis(want, 0, -1) * model.y_scale_.std**2
@@ -250,7 +253,7 @@ def test_intervals_cover_what_they_say():
     generator = np.random.default_rng(0)
     x = generator.uniform(-2, 2, (2400, 1))
     y = np.sin(2 * x[:, 0]) + 0.3 * generator.standard_normal(2400)
-    model = DUERegressor(n_inducing=20, gp_lr=0.05, random_state=0).fit(x[:400], y[:400])
+    model = DUERegressor(n_inducing=20, random_state=0).fit(x[:400], y[:400])
     noise = np.sqrt(model.uncertainty_details(x[:1]).aleatoric[0])
     assert_allclose(noise, 0.3, rtol=0.15)
     for alpha in (0.05, 0.5):
@@ -308,7 +311,7 @@ def test_history_says_which_bound(waves, monkeypatch):
     X, y = waves[0], waves[1][:, 0]
     assert DUERegressor(**FAST).fit(X, y).history_["bound"] == "collapsed"
     assert DUERegressor(**FAST, bound="elbo").fit(X, y).history_["bound"] == "elbo"
-    monkeypatch.setattr(regressor_module, "COLLAPSED_ROWS", 100)
+    monkeypatch.setattr(due_module, "COLLAPSED_ROWS", 100)
     assert DUERegressor(**FAST).fit(X, y).history_["bound"] == "elbo"
     assert DUERegressor(**FAST, bound="collapsed").fit(X, y).history_["bound"] == "collapsed"
 
@@ -323,7 +326,7 @@ def test_the_elbo_learns_too(waves):
 @BOTH
 def test_held_out_rows_stop_the_training(Estimator, moons):
     options = {"epochs": 100, "n_inducing": 10, "lr": 0.05, "random_state": 0}
-    model = Estimator(**options, validation_fraction=0.25, patience=3).fit(*moons)
+    model = Estimator(**options, validation_fraction=0.25, recipe=Recipe(patience=3)).fit(*moons)
     history = model.history_
 
     assert history["rows"] == 150

@@ -7,9 +7,9 @@ import pytest
 from numpy.testing import assert_array_equal
 from torch import nn
 
-from due import archive
 from due.estimators import DUEClassifier, DUERegressor
 from due.storage import StorageError
+from due.storage import model as archive
 
 FAST = {"epochs": 5, "n_inducing": 10, "random_state": 0}
 

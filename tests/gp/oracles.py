@@ -31,6 +31,15 @@ def random_gp(kind: str = "rbf", T: int = 2, M: int = 6, J: int = 3, **kwargs) -
     return gp
 
 
+def unshared(gp: InducingGP) -> InducingGP:
+    """The same GP with a kernel an output, as the oracles read it."""
+    twin = InducingGP(gp.Z, gp.T, kernel=gp.kernel.kind, jitter=gp.jitter)
+    state = gp.state_dict()
+    for name, value in twin.state_dict().items():
+        value.copy_(state[name].expand_as(value))
+    return twin
+
+
 # numpy
 
 

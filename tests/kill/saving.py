@@ -1,45 +1,30 @@
 """Kill a process that saves without pause, 40 times; after each kill the model must be whole.
 
-Children are forked from here, so that torch is imported once. Prints: kills, and how many of
-them met a save in the act (a temporary file was left).
+Prints: kills, and how many of them met a save in the act (a temporary file was left).
 """
 
 import os
 import random
-import signal
 import sys
-import time
+from functools import partial
 from pathlib import Path
 
 import torch
+from killing import Report, kill
 
 from due.storage import load, save
 
 KILLS = 40
+FSYNCS = 4  # per save
 
 
-def save_forever(path: Path, version: int, report: int) -> None:
+def save_forever(path: Path, version: int, report: Report) -> None:
     while True:
         version += 1
         # the size changes too: a mixture of two versions would not go unseen
         tensors = {"a": torch.full((300_000 + version,), version), "b": torch.tensor(version)}
         save(path, {"version": version}, tensors)
-        os.write(report, f"{version}\n".encode())
-
-
-def kill_once(path: Path, version: int, seconds: float) -> int:
-    """The last version that the killed child reported as saved."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        save_forever(path, version, writer)
-    os.close(writer)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    with os.fdopen(reader) as lines:
-        reported = lines.read().split()
-    return int(reported[-1]) if reported else version
+        report(version)
 
 
 def check(path: Path, saved: int) -> int:
@@ -56,10 +41,12 @@ def main(path: Path) -> None:
     chance = random.Random(0)
     save(path, {"version": 0}, {"a": torch.full((300_000,), 0), "b": torch.tensor(0)})
     version = hits = 0
-    for _ in range(KILLS):
-        saved = kill_once(path, version, chance.uniform(0.005, 0.1))
+    for i in range(KILLS):
+        fsyncs, reports = chance.randint(1, 2 * FSYNCS), chance.randint(1, 3)
+        where = {"reports": reports} if i % 2 else {"fsyncs": fsyncs}
+        _, reported = kill(partial(save_forever, path, version), **where)
         hits += any(path.glob(".*.tmp"))
-        version = check(path, saved)
+        version = check(path, int(reported[-1]) if reported else version)
     save(path, {"version": -1}, {})
     assert sorted(os.listdir(path)) == ["config.json", "model.safetensors"]
     print(KILLS, hits)

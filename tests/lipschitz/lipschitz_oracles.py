@@ -27,6 +27,17 @@ def sigma(layer: nn.Module, in_shape: tuple[int, ...]) -> float:
     return torch.linalg.matrix_norm(dense(layer, in_shape), ord=2).item()
 
 
+def raw_sigma(layer: nn.Module, in_shape: tuple[int, ...]) -> float:
+    """σ of a bounded layer without its bound."""
+    return sigma(without_bound(layer), in_shape)
+
+
+def without_bound(layer: nn.Module) -> nn.Module:
+    plain = copy.deepcopy(layer)
+    plain.c = float("inf")
+    return plain
+
+
 CASES: dict[str, Case] = {
     "linear-square": Case(nn.Linear(64, 64), (64,)),
     "linear-wide": Case(nn.Linear(100, 8, bias=False), (100,)),

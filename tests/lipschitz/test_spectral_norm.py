@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lipschitz_oracles import CASES, dense, sigma
+from lipschitz_oracles import CASES, dense, raw_sigma, sigma, without_bound
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from due.lipschitz import SpectralNorm, constrain, converge, lipschitz_ratios
-from due.lipschitz.operators import adjoint, apply
+from due.lipschitz import SpectralNorm, constrain, converge, fold, lipschitz_ratios
+from due.lipschitz.operators import adjoint, apply, is_pointwise
 from due.networks import FCResNet
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")
@@ -33,21 +33,31 @@ def bounded(layer, in_shape, c=0.5):
 
 
 def small_conv_net():
+    """Bounded convolutions for images (3, 8, 8)."""
     torch.manual_seed(0)
-    return nn.Sequential(
+    network = nn.Sequential(
         nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 6, 3, 2, padding=1), nn.Flatten()
     )
+    return bounded(network, (3, 8, 8))
+
+
+def unsettled(network):
+    """The network with a random unit v in each layer, so that every power iteration shows."""
+    for layer in network.modules():
+        if isinstance(layer, SpectralNorm):
+            v = torch.randn_like(layer.v)
+            layer.v.copy_(v / v.norm())
+    return network
 
 
 def test_operator_is_the_layers_own_forward(case):
-    layer, in_shape = case
-    x = torch.randn(2, *in_shape, dtype=torch.float64)
-    want = (dense(layer, in_shape) @ x.flatten(1).T).T
-    layer = bounded(layer, in_shape).double()
-    v = x if layer.v.shape[2:] == x.shape[2:] else x[..., :1, :1]
+    layer = bounded(*case).double()
+    v = torch.randn(2, *layer.v.shape[1:], dtype=torch.float64)
     got = apply(layer, layer.raw_weight, v)
-    if v is x:
-        torch.testing.assert_close(got.flatten(1), want)
+    if is_pointwise(layer):  # its matrix: the forward at one pixel without stride or padding
+        layer.stride, layer.padding, layer.output_padding = (1, 1), (0, 0), (0, 0)
+    want = v.flatten(1) @ dense(without_bound(layer), v.shape[1:]).T
+    torch.testing.assert_close(got.flatten(1), want)
 
 
 def test_adjoint_is_exact(case):
@@ -76,9 +86,7 @@ def test_sigma_follows_weights_that_move(case):
         with torch.no_grad():
             layer.raw_weight.add_(scale * torch.randn_like(layer.raw_weight))
         layer(x)
-    plain = copy.deepcopy(layer)
-    plain.c = float("inf")
-    assert layer.sigma().item() == pytest.approx(sigma(plain, in_shape), rel=1e-2)
+    assert layer.sigma().item() == pytest.approx(raw_sigma(layer, in_shape), rel=1e-2)
 
 
 def test_bounded_layer_has_sigma_c(case):
@@ -120,9 +128,7 @@ def test_groups_do_not_starve_one_another():
     with torch.no_grad():
         layer.raw_weight[3] *= 100
     layer(torch.zeros(1, 4, 6, 6))
-    plain = copy.deepcopy(layer)
-    plain.c = float("inf")
-    assert layer.sigma().item() == pytest.approx(sigma(plain, (4, 6, 6)), rel=1e-2)
+    assert layer.sigma().item() == pytest.approx(raw_sigma(layer, (4, 6, 6)), rel=1e-2)
 
 
 @settings(max_examples=20, deadline=None)
@@ -151,31 +157,26 @@ def test_constrained_fc_resnet_is_bi_lipschitz(seed, D, depth, c, scale, activat
     assert ratios.lower >= first[-1] * (1 - c - slack) ** depth * (1 - 1e-9)
 
 
-def test_training_forward_refines_v_and_eval_does_not():
-    layer = bounded(nn.Linear(20, 20), (20,))
-    layer.v.copy_(torch.randn(1, 20))
-    before = layer.v.clone()
+def test_training_forward_is_one_power_iteration_and_eval_is_none():
+    layer = unsettled(bounded(nn.Linear(20, 20), (20,)))
+    before, W = layer.v.clone(), layer.raw_weight.detach()
     layer.eval()(torch.zeros(1, 20))
     assert torch.equal(layer.v, before)
     layer.train()(torch.zeros(1, 20))
-    assert not torch.equal(layer.v, before)
-    torch.testing.assert_close(layer.v.norm(), torch.tensor(1.0))
+    want = before @ W.T @ W
+    torch.testing.assert_close(layer.v, want / want.norm())
 
 
 def test_global_generator_is_left_alone():
-    network = small_conv_net()
+    layer = nn.Conv2d(3, 6, 3, padding=1)
     state = torch.get_rng_state()
-    constrain(network, 0.5, torch.zeros(1, 3, 8, 8))
-    converge(network)
+    converge(bounded(layer, (3, 8, 8)))
     assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_gradients_are_the_same_under_checkpointing(reentrant):
-    plain = constrain(small_conv_net(), 0.5, torch.zeros(1, 3, 8, 8)).train()
-    with torch.no_grad():  # far from settled, so an extra step would show
-        for layer in (plain[0], plain[2]):
-            layer.v.copy_(torch.randn_like(layer.v))
+    plain = unsettled(small_conv_net()).train()
     saved = copy.deepcopy(plain)
     x = torch.randn(2, 3, 8, 8, requires_grad=True)
     plain(x).square().sum().backward()
@@ -187,16 +188,22 @@ def test_gradients_are_the_same_under_checkpointing(reentrant):
 
 
 @pytest.mark.parametrize("name", ["linear-square", "conv2d-stride2-odd", "conv2d-circular"])
-def test_used_twice_in_one_step(name):
-    layer, in_shape = copy.deepcopy(CASES[name])
-    bounded(layer, in_shape, c=0.1).train()
-    x = torch.randn(2, *in_shape)
-    (layer(x) + layer(2 * x) + layer.eval()(x) + layer.train()(x)).sum().backward()
-    assert layer.raw_weight.grad.isfinite().all()
+def test_gradient_of_several_uses_is_the_sum_of_their_own(name):
+    together = unsettled(bounded(*copy.deepcopy(CASES[name]), c=0.1))
+    alone = copy.deepcopy(together)
+    training = [True, True, False, True]  # each use in training changes v
+    uses = [(mode, torch.randn(2, *CASES[name].in_shape)) for mode in training]
+
+    sum(together.train(mode)(x).sum() for mode, x in uses).backward()
+
+    for mode, x in uses:
+        alone.train(mode)(x).sum().backward()
+    torch.testing.assert_close(together.raw_weight.grad, alone.raw_weight.grad)
+    assert torch.equal(together.v, alone.v)
 
 
 def test_channels_last_computes_the_same():
-    network = constrain(small_conv_net(), 0.5, torch.zeros(1, 3, 8, 8)).train()
+    network = small_conv_net().train()
     other = copy.deepcopy(network).to(memory_format=torch.channels_last)
     x = torch.randn(2, 3, 8, 8)
     for _ in range(3):
@@ -224,7 +231,7 @@ def by_torch(x):
 @pytest.mark.parametrize("copied", [copy.deepcopy, copy.copy, by_pickle, by_joblib, by_torch])
 def test_copies_are_the_same_network(copied):
     network = nn.Sequential(small_conv_net(), nn.BatchNorm1d(96), nn.Linear(96, 4))
-    constrain(network, 0.5, torch.zeros(1, 3, 8, 8)).eval()
+    bounded(network, (3, 8, 8)).eval()
     other = copied(network)
     x = torch.randn(2, 3, 8, 8)
     assert torch.equal(other(x), network(x))
@@ -254,7 +261,7 @@ conv = nn.Sequential(
 )
 for network, shape in [(FCResNet(3, J=4, depth=1), (4, 3)), (conv, (4, 3, 8, 8))]:
     constrain(network, 0.3, torch.zeros(shape)).train()
-    for name, v in network.named_buffers():  # far from settled, so that each step shows
+    for name, v in network.named_buffers():  # random, so that each power iteration shows
         if name.endswith("v"): v.copy_(torch.randn_like(v))
     eager, x = copy.deepcopy(network), torch.randn(shape)
     compiled = torch.compile(network, fullgraph=True, backend="BACKEND")
@@ -278,7 +285,7 @@ def test_compiles_to_one_graph(backend):
 
 
 def test_exports_in_eval_mode():
-    network = constrain(small_conv_net(), 0.5, torch.zeros(1, 3, 8, 8)).eval()
+    network = small_conv_net().eval()
     x = torch.randn(2, 3, 8, 8)
     exported = torch.export.export(network, (x,)).module()
     torch.testing.assert_close(exported(x), network(x))
@@ -320,9 +327,7 @@ def test_zero_weights_give_no_nan_and_v_wakes_up(name):
         layer.raw_weight.copy_(weight)
     for _ in range(100):
         layer(torch.zeros(1, *in_shape))
-    plain = copy.deepcopy(layer)
-    plain.c = float("inf")
-    assert layer.sigma().item() == pytest.approx(sigma(plain, in_shape), rel=2e-2)
+    assert layer.sigma().item() == pytest.approx(raw_sigma(layer, in_shape), rel=2e-2)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
@@ -347,16 +352,18 @@ def test_converge_recovers_from_a_broken_v():
     assert layer.sigma().item() == pytest.approx(want, rel=5e-3)
 
 
-def test_attention_reads_the_bounded_weight_and_it_is_tracked():
+def test_attention_reads_the_bounded_weight_and_refines_its_v():
     attention = nn.MultiheadAttention(8, 2)
     x = torch.randn(3, 1, 8)
     with pytest.warns(UserWarning, match="in_proj_weight"):
         constrain(attention, 0.1, (x, x, x))
-    assert isinstance(attention.out_proj, SpectralNorm)
-    attention.out_proj.v.copy_(torch.randn(1, 8))
-    before = attention.out_proj.v.clone()
-    attention.train()(x, x, x)[0].sum().backward()
-    assert not torch.equal(attention.out_proj.v, before)
+    plain, want = fold(attention), copy.deepcopy(unsettled(attention)).out_proj
+    assert sigma(plain.out_proj, (8,)) == pytest.approx(0.1, rel=5e-3)
+    want.step()
+    attention.train()(x, x, x)
+    assert torch.equal(attention.out_proj.v, want.v)
+    converge(attention)
+    torch.testing.assert_close(attention.eval()(x, x, x), plain(x, x, x))
 
 
 def test_functional_call_bounds_the_weight_it_is_given():
@@ -381,7 +388,7 @@ def test_trains_under_distributed_data_parallel(tmp_path):
     dist = torch.distributed
     dist.init_process_group("gloo", init_method=f"file://{tmp_path}/ddp", rank=0, world_size=1)
     try:
-        network = constrain(small_conv_net(), 0.5, torch.zeros(1, 3, 8, 8)).train()
+        network = small_conv_net().train()
         alone, x = copy.deepcopy(network), torch.randn(2, 3, 8, 8)
         parallel = nn.parallel.DistributedDataParallel(network)
         (parallel(x).square().sum() + parallel(x).square().sum()).backward()

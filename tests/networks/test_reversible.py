@@ -7,11 +7,11 @@ from numpy.testing import assert_allclose
 from sklearn.datasets import make_moons
 from torch.func import jacrev
 
-from due import archive
+import due
 from due.estimators import DUEClassifier
 from due.gp import InducingGP, Softmax
 from due.lipschitz import constrain
-from due.model import DUE
+from due.methods import DUE
 from due.networks import FCResNet, ReversibleConvNet, ReversibleNet
 
 
@@ -93,7 +93,7 @@ def test_too_few_features_are_refused():
         ReversibleNet(5, 4)
     with pytest.raises(ValueError, match="channels=2"):
         ReversibleConvNet((3, 4, 4), channels=2)
-    with pytest.raises(ValueError, match="6 × 6 cannot be squeezed 2 times"):
+    with pytest.raises(ValueError, match="6 × 6 cannot be halved 2 times"):
         ReversibleConvNet((1, 6, 6), stages=2)
 
 
@@ -109,8 +109,8 @@ def test_saves_within_a_model(network, x, tmp_path):
     constrain(network.eval(), 0.9, x)
     gp = InducingGP(network(x)[:4].detach().double(), 3)
     model = DUE(network, gp, Softmax(3), n_data=12).eval()
-    archive.save(model, tmp_path)
-    other = archive.load(tmp_path)
+    due.save(model, tmp_path)
+    other = due.load(tmp_path)
     assert type(other.f) is type(network)
     assert torch.equal(other.predict(x), model.predict(x))
 

@@ -3,6 +3,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
+from due.data.toy import random_cosines
 from due.paper import cosines, fig1, fig7, gap
 
 SMOKE = cosines.PRESETS["smoke"]
@@ -13,12 +14,33 @@ def figure(request):
     return request.param, request.param.run(SMOKE, seed=0)
 
 
-def test_every_panel_has_finite_numbers_and_its_curve(figure):
-    _, result = figure
+def test_the_numbers_of_every_panel_are_those_of_its_curve(figure):
+    module, result = figure
+    assert set(result.picture["curves"]) == set(module.TITLES)
+    x = np.abs(result.picture["x"])
     for name, found in result.picture["curves"].items():
         for size, curve in found.items():
-            assert np.all(np.isfinite(list(result.numbers[name][size].values())))
-            assert np.shape(curve) == (3, SMOKE.grid)
+            numbers = result.numbers[name][size]
+            _, latent, predictive = np.array(curve)  # rounded to 4 digits
+            for key, want in {
+                "latent_std_gap": latent[x < cosines.GAP].mean(),
+                "latent_std_far": latent[x > 12].mean(),
+                "predictive_std_gap": predictive[x < cosines.GAP].mean(),
+            }.items():
+                assert numbers[key] == pytest.approx(want, abs=1e-4)
+            if name == "ensemble":  # its noise depends on x
+                assert (predictive > latent).all()
+            else:
+                assert_allclose(predictive, np.hypot(latent, numbers["noise_std"]), atol=2e-4)
+
+
+def test_the_error_is_that_of_the_mean_on_fresh_rows():
+    rows = cosines.training_rows(SMOKE, SMOKE.sizes[0], seed=0)
+    mean = cosines.fit_exact(SMOKE, rows, seed=0).curve
+    fresh = random_cosines(SMOKE.n_fresh, noise=SMOKE.noise, seed=10_000)
+    errors = mean(torch.as_tensor(fresh.X, dtype=torch.float32)).mean - fresh.f
+    got = fig7.run(SMOKE, seed=0).numbers["exact"]["100"]["rmse_support"]
+    assert got == pytest.approx(np.sqrt((errors**2).mean()))
 
 
 def test_the_ratio_is_that_of_the_gap_in_the_picture(figure):

@@ -63,3 +63,18 @@ def test_the_star_is_the_nearest_far_point_of_the_free_network_only_by_choice(sm
 def test_the_same_seed_gives_the_same_numbers(smoke):
     torch.manual_seed(123)
     assert fig2.run(fig2.PRESETS["smoke"], seed=0).numbers == smoke.numbers
+
+
+def test_distance_ratios_are_those_of_a_map_that_is_known():
+    class Doubles(nn.Module):
+        def forward(self, x):
+            return 2 * x
+
+    blobs, settings = two_blobs(200, n_grid=20), fig2.Settings(pairs=50)
+    found = fig2.measure(Doubles(), blobs, 0, far_points(blobs)[1], settings, seed=0)
+    assert list(found["distance_ratio_quantiles"].values()) == pytest.approx([2] * 7, rel=1e-5)
+    plain = fig2.measure(nn.Identity(), blobs, 0, far_points(blobs)[1], settings, seed=0)
+    own = np.linalg.norm(blobs.X[:, None] - blobs.X, axis=-1)
+    reach = np.quantile(np.sort(own, axis=1)[:, 1], 0.95)
+    share = (far_points(blobs)[0] <= reach).mean()
+    assert found["grid_on_class_data"] == plain["grid_on_class_data"] == pytest.approx(share)

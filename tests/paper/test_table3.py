@@ -2,18 +2,25 @@ import json
 
 import numpy as np
 import pytest
+from experiments.stand_ins import ridge
 from numpy.testing import assert_allclose
 from scipy.stats import ttest_rel, wilcoxon
 
 from due.data.download import find
-from due.paper.artefact import Options
-from due.paper.deferral import curve, oracle, rmse
-from due.paper.layout import Table
-from due.paper.statistics import common_seeds, minus, of_method, on_common_seeds, paired, spread
+from due.experiments.artefact import Options
+from due.experiments.deferral import curve, oracle, rmse
+from due.experiments.layout import Table
+from due.experiments.statistics import (
+    common_seeds,
+    minus,
+    of_method,
+    on_common_seeds,
+    paired,
+    spread,
+)
+from due.experiments.trials import Result, Trial, journal_in, true_effects
+from due.experiments.trials import results as results_of
 from due.paper.table3 import METHODS, NOTES, SMOKE, Table3, summarise, tables
-from due.paper.trials import Journal, Result, Trial, true_effects
-
-from .stand_ins import recipe
 
 needs_data = pytest.mark.skipif(
     find("ihdp/ihdp.RData") is None, reason="needs ihdp/ihdp.RData under DUE_DATA"
@@ -95,10 +102,10 @@ def test_all_rows_of_the_paper_are_there():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_recipes_are_built_and_told_apart(name):
-    settings = METHODS[name].settings
-    assert settings == METHODS[name].settings
+    settings = METHODS[name].settings()
+    assert settings == METHODS[name].settings()
     assert METHODS[name].build(7).get_params().get("random_state", 7) == 7
-    assert name not in SMOKE or SMOKE[name].settings != settings
+    assert name not in SMOKE or SMOKE[name].settings() != settings
 
 
 @pytest.fixture(scope="module")
@@ -110,9 +117,9 @@ def out(tmp_path_factory):
 def table():
     printed = {"ihdp": ("1.0 ± 0.1*", "0.5 ± 0.1*")}
     made = {
-        "due": recipe(title="Due"),
-        "due-paper": recipe(title="Paper", alpha=30.0),
-        "bart": recipe(title="Bart", alpha=300.0, as_printed=printed),
+        "due": ridge(title="Due"),
+        "due-paper": ridge(title="Paper", alpha=30.0),
+        "bart": ridge(title="Bart", alpha=300.0, as_printed=printed),
     }
     return Table3(presets={"default": made})
 
@@ -151,7 +158,7 @@ def test_the_table_has_all_that_the_journal_holds(report):
 
 @needs_data
 def test_numbers_are_those_of_the_journal(report, out, table):
-    results = Journal(out / "table3.jsonl").results(table.presets["default"])
+    results = results_of(journal_in(out), table.presets["default"])
     values = [results[Trial("due", "ihdp", seed)].line["rmse_random"] for seed in range(5)]
     row = report["data"]["ihdp"]["rows"]["due"]["random"]
     assert_allclose([row["mean"], row["median"]], [np.mean(values), np.median(values)])
@@ -159,7 +166,7 @@ def test_numbers_are_those_of_the_journal(report, out, table):
 
 @needs_data
 def test_curves_start_at_the_plain_error_and_stay_above_the_oracle(report, out, table):
-    results = Journal(out / "table3.jsonl").results(table.presets["default"])
+    results = results_of(journal_in(out), table.presets["default"])
     curves = report["data"]["ihdp-cov"]["curves"]
     assert curves["percent"] == list(range(0, 100, 5))
     trials = [Trial("due", "ihdp-cov", seed) for seed in range(3)]
@@ -201,7 +208,7 @@ def test_text_and_markdown_show_both_blocks_and_the_paper(report, out):
 def test_failed_trials_are_counted_and_shown(tmp_path):
     broken = tmp_path / "broken"
     broken.touch()
-    made = {"due": recipe(title="Due"), "bart": recipe(title="Bart", broken=str(broken))}
+    made = {"due": ridge(title="Due"), "bart": ridge(title="Bart", broken=str(broken))}
     table = Table3(presets={"default": made})
     said = []
     written = table.reproduce("table3", Options(tmp_path, trials=2, data="ihdp", say=said.append))
@@ -218,7 +225,7 @@ def test_failed_trials_are_counted_and_shown(tmp_path):
 def test_a_table_without_due_or_without_any_result_is_still_written(tmp_path):
     broken = tmp_path / "broken"
     broken.touch()
-    made = {"bart": recipe(broken=str(broken)), "dklite": recipe()}
+    made = {"bart": ridge(broken=str(broken)), "dklite": ridge()}
     table = Table3(presets={"default": made})
     table.reproduce("table3", Options(tmp_path, trials=1, methods="bart"))
     broken.unlink()
@@ -227,9 +234,9 @@ def test_a_table_without_due_or_without_any_result_is_still_written(tmp_path):
 
 
 def test_nothing_at_all_gives_no_table():
-    numbers = summarise({"due": recipe()}, {}, {})
+    numbers = summarise({"due": ridge()}, {}, {})
     assert numbers == {"data": {}, "failures": []}
-    assert tables({"due": recipe()}, numbers["data"]) == []
+    assert tables({"due": ridge()}, numbers["data"]) == []
 
 
 def test_text_is_aligned_and_markdown_has_one_row_a_line():

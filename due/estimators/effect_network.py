@@ -1,0 +1,66 @@
+"""Treatment effects from a method on rows [x, t]: people → tables → training → answers."""
+
+from abc import abstractmethod
+from typing import Any
+
+from torch import nn
+
+from due.estimators.effects import EffectEstimator, Posterior, UncertainEffects
+from due.estimators.network import Trained, estimator, learn
+from due.predictor import EffectPredictor
+from due.rows.checks import argument, check_fraction
+from due.rows.randomness import seeded
+from due.rows.scale import Floats, Scale
+from due.rows.source import Table
+from due.rows.study import Study
+
+
+class Outcomes:
+    """Types of what `fit` of an effect network leaves behind."""
+
+    y_scale_: Scale
+    predictor_: EffectPredictor
+
+
+@estimator
+class EffectNetwork(Outcomes, Trained, EffectEstimator):
+    """Abstract: both outcomes of a person from one network."""
+
+    validation_fraction: float = argument(0.3, check_fraction)
+    _fitted = "predictor_"
+
+    def _outcomes(self, X: Floats) -> Floats:
+        outcomes: Floats = self._ask(self.predictor_.outcomes, X)
+        return outcomes
+
+    @abstractmethod
+    def _tables(
+        self, study: Study, validation: Study | None, seed: int
+    ) -> tuple[Table, Table | None]:
+        """People to learn from and held out, as rows [x, t] in standard units; sets the scales."""
+
+    def _fit(self, study: Study, validation: Study | None) -> None:
+        with seeded(self.random_state) as seed:
+            known, held_out = self._tables(study, validation, seed)
+            learn(self, known, held_out, 1, True, seed)
+
+    def _wrap(self, model: nn.Module) -> EffectPredictor:
+        return EffectPredictor(model, self.scale_, self.y_scale_)
+
+    def _learned(self) -> dict[str, Any]:
+        return {"y_scale": self.y_scale_.as_lists()}
+
+    def _relearn(self, learned: dict[str, Any]) -> None:
+        self.y_scale_ = Scale.from_lists(learned["y_scale"])
+
+
+@estimator
+class UncertainEffectNetwork(UncertainEffects, EffectNetwork):
+    """Abstract: an `EffectNetwork` that knows the variance of its effects."""
+
+    def _posterior(self, X: Floats) -> Posterior:
+        return Posterior(*self._ask(self.predictor_.posterior, X))
+
+    def _average(self, X: Floats) -> tuple[float, float]:
+        mean, var = self._ask_jointly(self.predictor_.average, X)
+        return float(mean[0]), float(var[0])

@@ -1,0 +1,326 @@
+"""What every estimator with a network shares: arguments, one call of `fit`, answers as numpy."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+from due.lipschitz import constrain
+from due.methods.method import Method
+from due.networks import FCResNet, n_features
+from due.predictor import Predictor
+from due.rows.checks import argument, check_fraction, check_positive, check_rows, or_none
+from due.rows.randomness import own_randomness, seeded
+from due.rows.scale import Floats, Scale, fit_input_scale
+from due.rows.source import ROWS, Rows, Table, split
+from due.storage.estimator import (
+    Found,
+    Memory,
+    SavedEstimator,
+    Tensors,
+    column_names,
+    recall_columns,
+)
+from due.storage.model import constrained, describe, load_state, rebuild
+from due.training import Recipe, fit
+from due.training.recipe import ALL
+
+Extractor = Callable[[torch.Size], nn.Module]
+MOVED = {"gp_lr": "head_lr", "weight_decay": "weight_decay", "patience": "patience"}  # to `recipe`
+estimator = dataclass(eq=False, repr=False, kw_only=True)
+
+
+class Fitted:
+    """Types of what `fit` leaves behind."""
+
+    model_: Any  # the method as trained
+    predictor_: Any  # as it predicts, from raw rows
+    scale_: Scale
+    history_: dict[str, Any]
+    row_shape_: tuple[int, ...]
+    feature_names_in_: NDArray[Any]
+    n_features_in_: int
+
+
+@estimator
+class Trained(Fitted, SavedEstimator):
+    """Abstract: a method trained by a recipe.
+
+    Parameters
+    ----------
+    epochs, batch_size, lr
+        The fields of `recipe` that are set most; None leaves them to it.
+    recipe
+        How to train, a `due.training.Recipe`; None takes the estimator's own. Its fields are
+        reached as `recipe__patience` and so on by `set_params` and `GridSearchCV`.
+    validation_fraction
+        Share of the rows held out to choose the best epoch; 0 trains on all of them.
+    random_state
+        Seed of everything random in `fit`; prediction is deterministic.
+    device
+        Where to train and predict, such as "cpu" or "cuda".
+    verbose
+        Show a progress bar on a terminal.
+    """
+
+    epochs: int | None = None
+    batch_size: int | str | None = None
+    lr: float | None = None
+    recipe: Recipe | None = None
+    validation_fraction: float = argument(0.0, check_fraction)
+    random_state: Any = None
+    device: str = "cpu"
+    verbose: bool = False
+
+    @abstractmethod
+    def _build(self, shape: torch.Size, T: int, n: int) -> Method:
+        """The untrained method for n rows of this shape with T outputs; it may draw weights."""
+
+    @abstractmethod
+    def _default_recipe(self, n: int, watched: bool) -> Recipe:
+        """For n rows, with or without rows held out."""
+
+    @abstractmethod
+    def _wrap(self, model: nn.Module) -> Predictor:
+        """What answers from raw rows, around a method made ready to predict."""
+
+    @abstractmethod
+    def _learned(self) -> dict[str, Any]:
+        """What was learned of y, as JSON."""
+
+    @abstractmethod
+    def _relearn(self, learned: dict[str, Any]) -> None:
+        """Take up what `_learned` gave."""
+
+    def set_params(self, **params: Any) -> Self:
+        """Set arguments, also fields of the recipe, as in `set_params(recipe__lr=1e-3)`."""
+        changes = {k[8:]: params.pop(k) for k in list(params) if k.startswith("recipe__")}
+        super().set_params(**params)
+        if changes:
+            self.recipe = replace(self.recipe or Recipe(), **changes)
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "predictor_")
+
+    @torch.no_grad()
+    def _ask(self, question: Callable[[Tensor], Any], rows: NDArray[Any]) -> Any:
+        """`question(x)` over batches of raw rows; each of its outputs joined, as numpy."""
+        whole: list[NDArray[Any]] = []
+        for start in range(0, len(rows), ROWS):
+            batch = self._tensor(rows[start : start + ROWS])
+            output = question(batch)
+            parts = [output] if isinstance(output, Tensor) else list(output)
+            if not whole:  # room for all rows at once: many small pieces would fragment memory
+                whole = [np.empty((len(rows), *part.shape[1:])) for part in parts]
+            for room, part in zip(whole, parts, strict=True):
+                room[start : start + len(batch)] = part.cpu().numpy()
+        return whole[0] if isinstance(output, Tensor) else tuple(whole)
+
+    @torch.no_grad()
+    def _ask_jointly(self, question: Callable[[Tensor], Any], rows: NDArray[Any]) -> Any:
+        """`question(x)` of all rows at once, as numpy."""
+        answers = question(self._tensor(rows))
+        return tuple(part.cpu().numpy() for part in answers)
+
+    def _tensor(self, rows: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(np.array(rows, order="C")).to(self.device)  # a copy of its own
+
+    # storage
+
+    @classmethod
+    def _arguments(cls, saved: dict[str, Any]) -> dict[str, Any]:
+        """The recipe out of its fields; those that were arguments of their own once, into it."""
+        names = cls._get_param_names()
+        moved = {MOVED[k]: saved.pop(k) for k in list(saved) if k in MOVED and k not in names}
+        recipe = {**moved, **(saved.pop("recipe", None) or {})}
+        given = {k: v for k, v in recipe.items() if v is not None}
+        return {**saved, "recipe": Recipe(**given) if given else None}
+
+    def _memory(self) -> Memory:
+        learned = {
+            "row_shape": list(self.row_shape_),
+            "feature_names": column_names(self),
+            "scale": self.scale_.as_lists(),
+            "history": self.history_,
+            **self._learned(),
+        }
+        return Memory(learned, {"model": describe(self.model_)}, self.model_.state_dict())
+
+    def _recall(self, found: Found) -> None:
+        saved = found.config["estimator"]
+        self.row_shape_ = tuple(saved["row_shape"])
+        self.scale_ = Scale.from_lists(saved["scale"])
+        recall_columns(self, saved["feature_names"], len(self.scale_.mean))
+        self.history_ = saved["history"]
+        self._relearn(saved)
+        with own_randomness(0):
+            model = self._rebuild(found.config["model"], found.tensors)
+        self.model_ = model.to(self.device)
+        self.predictor_ = self._wrap(self.model_.predictor()).to(self.device).eval()
+
+    @abstractmethod
+    def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> Method:
+        """The method that was saved."""
+
+
+@estimator
+class NetworkEstimator(Trained):
+    """Abstract: a method on the features of a network that the user may give.
+
+    Parameters
+    ----------
+    extractor
+        Function from the shape of a row to an `nn.Module` that gives one feature vector per row;
+        it predicts in float64. None builds an FC-ResNet: 4 layers; width = number of columns,
+        clipped to [128, 1024].
+    c
+        Bound on the Lipschitz constant of each layer; below 1 a residual network is bi-Lipschitz,
+        at 1 and above only its upper bound remains. None leaves the network free.
+    """
+
+    extractor: Extractor | None = field(default=None, kw_only=False)
+    c: float | None = argument(0.95, or_none(check_positive))
+
+    @abstractmethod
+    def _method(self, f: nn.Module, J: int, T: int, n: int) -> Method:
+        """The method on a network of J features, for T outputs and n rows."""
+
+    @property
+    @abstractmethod
+    def _T(self) -> int:
+        """Number of outputs."""
+
+    def _build(self, shape: torch.Size, T: int, n: int) -> Method:
+        f = build_network(self.extractor or default_extractor, shape).eval()
+        example = torch.zeros(2, *shape)
+        J = n_features(f, example)
+        return self._method(f if self.c is None else constrain(f, self.c, example), J, T, n)
+
+    def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> Method:
+        shape = torch.Size(self.row_shape_)
+        f = build_network(self.extractor or default_extractor, shape).eval()
+        if "gp" in config:
+            return rebuild(config, tensors, f)
+        J = n_features(f, torch.zeros(2, *shape))
+        f = constrained(f, config["constraints"])
+        return load_state(self._method(f, J, self._T, 1), tensors)
+
+
+class OnData:
+    """Knows how far a row is from the training data; to be mixed into a `Trained`."""
+
+    _ask: Callable[..., Any]
+    predictor_: Any
+
+    def ood_score(self, X: ArrayLike) -> Floats:
+        """How far each row is from the training data, in [0, 1]: 0 on it, 1 where it says nothing.
+
+        One minus the share of the GP's prior variance that is gone once its values at (up to)
+        1,000 training rows are known; see `due.gp.Reference`.
+        """
+        rows = check_rows(self, X)
+        scores: Floats = self._ask(self.predictor_.ood_score, rows)
+        return scores
+
+    def score_samples(self, X: ArrayLike) -> Floats:
+        """−`ood_score(X)`: higher is more like the training data, as elsewhere in scikit-learn."""
+        return -self.ood_score(X)
+
+
+def build_network(extractor: Extractor, shape: torch.Size) -> nn.Module:
+    """What the extractor makes for rows of this shape."""
+    if isinstance(extractor, nn.Module):
+        raise TypeError(
+            "extractor is a network; give a function that builds one from the shape of a row, "
+            "so that each fit starts anew"
+        )
+    f: Any = extractor(shape)
+    if not isinstance(f, nn.Module):
+        raise TypeError(
+            f"extractor returned a {type(f).__name__}; it must be a function from the shape "
+            "of a row to an nn.Module"
+        )
+    return f
+
+
+def default_extractor(shape: torch.Size) -> nn.Module:
+    """FC-ResNet: 4 layers; width = number of columns, clipped to [128, 1024].
+
+    A narrower first layer would be blind to some directions, whatever the bound.
+    """
+    if len(shape) != 1:
+        raise ValueError(
+            f"rows have shape {tuple(shape)}; the default network takes vectors: flatten them or "
+            "give an extractor, a function from the shape of a row to an nn.Module"
+        )
+    return FCResNet(shape[0], min(max(128, shape[0]), 1024), 4)
+
+
+def learn_rows(
+    estimator: Any, rows: Rows, y: Tensor, T: int, anew: bool, *, strata: Any = None, held: int = 0
+) -> None:
+    """Train on rows; the last `held` choose the epoch, or if 0 a fraction of all of them."""
+    estimator.__dict__.pop("predictor_", None)  # should this fit fail, it is not fitted
+    with seeded(estimator.random_state) as seed:
+        if anew:
+            plain = Scale.identity(rows.X.shape[1:])
+            scale = fit_input_scale(rows.X, rows.weight) if estimator.scale_inputs else plain
+            estimator.scale_ = scale
+        weight = torch.as_tensor(rows.weight.astype(np.float32))
+        weights = None if bool((weight == 1).all()) else weight
+        table = Table(estimator.scale_.tensor(rows.X), y, weights)
+        n = len(table)
+        kept, watched = (
+            torch.arange(n).split([n - held, held])
+            if held
+            else split(n, estimator.validation_fraction, strata, seed)
+        )
+        known, held_out = (table.part(kept), table.part(watched)) if len(watched) else (table, None)
+        learn(estimator, known, held_out, T, anew, seed)
+
+
+def learn(
+    estimator: Any, known: Table, held_out: Table | None, T: int, anew: bool, seed: int
+) -> None:
+    """Build the estimator's method unless it goes on, train it, and make it ready to predict.
+
+    Weights are drawn from the global generator, which is `seeded`.
+    """
+    n = len(known)
+    recipe = _recipe(estimator, n, watched=held_out is not None and len(held_out) > 0)
+    if anew:
+        estimator.row_shape_ = tuple(known.data[0].shape[1:])
+        estimator.model_ = estimator._build(torch.Size(estimator.row_shape_), T, n)
+    model = estimator.model_.to(estimator.device)
+    model.n_data = n
+    history = fit(
+        model,
+        known,
+        replace(recipe, batch_size=ALL) if model.needs_all_rows else recipe,
+        held_out=held_out,
+        start=anew,
+        seed=seed,
+        progress=None if estimator.verbose else False,
+    )
+    bound = {"bound": model.bound_name} if hasattr(model, "bound_name") else {}
+    estimator.history_ = {**bound, "rows": n, **asdict(history)}
+    estimator.predictor_ = estimator._wrap(model.predictor()).to(estimator.device).eval()
+
+
+def _recipe(estimator: Any, n: int, watched: bool) -> Recipe:
+    """The user's recipe with the arguments beside it, over the estimator's own for n rows."""
+    default = estimator._default_recipe(n, watched)
+    beside = Recipe(epochs=estimator.epochs, batch_size=estimator.batch_size, lr=estimator.lr)
+    if estimator.recipe is not None and not isinstance(estimator.recipe, Recipe):
+        raise TypeError(
+            f"recipe={estimator.recipe!r} is a {type(estimator.recipe).__name__}; give a "
+            "due.training.Recipe, such as Recipe(patience=10)"
+        )
+    recipe = beside.over(estimator.recipe or Recipe()).over(default).budgeted(n)
+    return recipe.over(Recipe(schedule="constant" if watched else "cosine")).complete()

@@ -1,0 +1,1 @@
+"""What the paper's artefacts, the comparison and the demo share: journals, trials, statistics."""

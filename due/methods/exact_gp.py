@@ -1,0 +1,52 @@
+"""Exact Gaussian process: y ~ N(μ, k(x, x') + σ² I), its scales by the marginal likelihood."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import softplus
+
+from due.gp.exact import log_marginal_likelihood, posterior
+from due.gp.kernels import Kernel, inverse_softplus
+
+SMALLEST_SIGMA2 = 1e-6  # in units of Var[y]
+
+
+class ExactGP(nn.Module):
+    """A GP with its data."""
+
+    def __init__(self, x: Float[Tensor, "N D"], y: Float[Tensor, " N"], kind: str) -> None:
+        super().__init__()
+        self.x, self.y = x, y[:, None]
+        self.kernel = Kernel(kind, 1, float(x.shape[1]) ** 0.5, 1.0)
+        self.raw_sigma2 = nn.Parameter(inverse_softplus(0.1, 1))
+        self.mu = nn.Parameter(y.mean()[None].clone())
+
+    @property
+    def sigma2(self) -> Float[Tensor, " 1"]:
+        """σ², at least 1e-6."""
+        return softplus(self.raw_sigma2) + SMALLEST_SIGMA2
+
+    def forward(self) -> Float[Tensor, ""]:
+        """−log p(y) / N."""
+        total = log_marginal_likelihood(self.kernel, self.x, self.y, self.sigma2, self.mu).total
+        return -total[0] / len(self.x)
+
+    def learn(self, steps: int) -> None:
+        """Maximise the marginal likelihood by L-BFGS."""
+        optimizer = torch.optim.LBFGS(
+            self.parameters(), max_iter=steps, line_search_fn="strong_wolfe"
+        )
+
+        def closure() -> Tensor:
+            optimizer.zero_grad()
+            loss = self()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+    @torch.no_grad()
+    def predict(self, x: Float[Tensor, "P D"]) -> tuple[Float[Tensor, " P"], Float[Tensor, "P P"]]:
+        """Mean and covariance of f(x), without noise."""
+        mean, cov = posterior(self.kernel, self.x, self.y, self.sigma2, x, self.mu)
+        return mean[:, 0], cov[0]

@@ -1,0 +1,37 @@
+"""Softmax network: p(y = t | x) = softmax(W f(x) + b)_t, trained by cross-entropy."""
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+from due.methods.method import (
+    Features,
+    Inputs,
+    Labels,
+    MeanLoss,
+    PerRow,
+    Plain,
+    Values,
+)
+
+
+class SoftmaxNetwork(MeanLoss, Plain):
+    """Features and a linear output: `model(x, y)` is the loss, `model.predict(x)` is p(y | x)."""
+
+    by_entropy = True
+
+    def __init__(self, f: nn.Module, J: int, T: int) -> None:
+        super().__init__()
+        self.f, self.output = f, nn.Linear(J, T)
+
+    def losses(self, x: Inputs, y: Labels) -> PerRow:
+        """−log p(y_i | x_i)."""
+        return cross_entropy(self.output(self.f(x)), y, reduction="none")
+
+    def predict(self, x: Inputs) -> Values:
+        """Class probabilities."""
+        return self.probabilities(self.f(x))
+
+    def probabilities(self, h: Features) -> Values:
+        """Class probabilities from features."""
+        return torch.softmax(self.output(h), -1)

@@ -1,0 +1,20 @@
+"""What a network makes of rows: one vector of J features per row."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Shaped
+from torch import Tensor, nn
+
+
+@torch.no_grad()
+def n_features(f: nn.Module, x: Shaped[Tensor, "N ..."]) -> int:
+    """J of f(x), (N, J)."""
+    h: Any = f(x)
+    if not isinstance(h, Tensor) or h.ndim != 2 or len(h) != len(x):
+        shape = f"of shape {tuple(h.shape)}" if isinstance(h, Tensor) else f"{type(h).__name__}"
+        raise ValueError(
+            f"the extractor gives features {shape} for {len(x)} rows; "
+            "it must return one vector for each row, shape (N, J)"
+        )
+    return h.shape[1]

@@ -1,0 +1,7 @@
+"""Rows as a model sees them: checked, in one order, on a common scale, in batches."""
+
+from due.rows.scale import Floats, Scale
+from due.rows.source import Data, Source, Table
+from due.rows.study import Study
+
+__all__ = ["Data", "Floats", "Scale", "Source", "Study", "Table"]

@@ -1,0 +1,181 @@
+"""What is refused at the boundary, with the value and the remedy."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import field, fields, is_dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from due.rows.scale import Floats
+
+NUMBER = int | float | np.number
+Rule = Callable[[str, Any], None]  # (name, value); raises
+
+
+def argument(default: Any, rule: Rule) -> Any:
+    """An argument of an estimator, with the rule to which `fit` holds it."""
+    return field(default=default, metadata={"rule": rule})
+
+
+def check_arguments(estimator: Any) -> None:
+    """Raise at the first argument that breaks its rule, before any work is done."""
+    for each in fields(estimator) if is_dataclass(estimator) else ():
+        if "rule" in each.metadata:
+            each.metadata["rule"](each.name, getattr(estimator, each.name))
+
+
+def or_none(rule: Rule) -> Rule:
+    """The rule, but None is allowed."""
+    return lambda name, value: None if value is None else rule(name, value)
+
+
+def one_of(known: Iterable[str]) -> Rule:
+    """One of some words."""
+    return lambda name, value: check_choice(name, value, known)
+
+
+def at_least(least: int) -> Rule:
+    """A whole number that is not too small."""
+
+    def check(name: str, value: Any) -> None:
+        if not (isinstance(value, int | np.integer) and value >= least):
+            raise ValueError(f"{name}={value!r} is not a whole number of at least {least}")
+
+    return check
+
+
+def check_whole(name: str, value: Any) -> None:
+    """A whole number of at least 1."""
+    if not (isinstance(value, int | np.integer) and value >= 1):
+        raise ValueError(f"{name}={value!r} is not a whole number of at least 1")
+
+
+def check_positive(name: str, value: Any) -> None:
+    """A finite number above 0."""
+    if not (isinstance(value, NUMBER) and 0 < value < math.inf):
+        raise ValueError(f"{name}={value!r} is not a number above 0")
+
+
+def check_not_negative(name: str, value: Any) -> None:
+    """A finite number of at least 0."""
+    if not (isinstance(value, NUMBER) and 0 <= value < math.inf):
+        raise ValueError(f"{name}={value!r} is not a number of at least 0")
+
+
+def check_fraction(name: str, value: Any) -> None:
+    """A share, but not all."""
+    if not (isinstance(value, NUMBER) and 0 <= value < 1):
+        raise ValueError(f"{name}={value!r} is not in [0, 1); 0.2 takes a fifth, 0 nothing")
+
+
+def check_share(name: str, value: Any) -> None:
+    """A share, but neither nothing nor all."""
+    check_fraction(name, value)
+    check_positive(name, value)
+
+
+def check_choice(name: str, value: Any, known: Iterable[str]) -> None:
+    """One of some words."""
+    if value not in known:
+        raise ValueError(f"{name}={value!r} is not one of {', '.join(known)}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether `float` takes it."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def check_columns(X: Any) -> None:
+    """No column of a DataFrame holds words; scikit-learn would not say which one does."""
+    if not hasattr(X, "dtypes") or not hasattr(X, "iloc"):
+        return
+    for name, column in X.items():
+        if getattr(column.dtype, "kind", "O") in "biufc":
+            continue
+        words = [value for value in column.dropna().unique() if not is_number(value)]
+        if words:
+            raise ValueError(
+                f"could not convert string to float: column {name!r} of X holds {words[0]!r}; "
+                "encode it, by pandas.get_dummies or scikit-learn's OneHotEncoder"
+            )
+
+
+def check_weight(sample_weight: ArrayLike | None, X: Floats) -> Floats | None:
+    """Finite weights, none negative and not all zero."""
+    if sample_weight is None:
+        return None
+    weight: Floats = _check_sample_weight(sample_weight, X, dtype=np.float64)
+    if weight.min() < 0:
+        raise ValueError(
+            f"Negative values in sample_weight, such as {weight.min():g}: a weight counts how "
+            "often a row is repeated"
+        )
+    if not weight.any():
+        raise ValueError("sample_weight is zero everywhere: no row is left to learn from")
+    return weight
+
+
+def check_training_rows(
+    estimator: Any, X: ArrayLike, y: ArrayLike, anew: bool, **of_y: bool
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """X and y as arrays; a fit that goes on wants rows as they were."""
+    check_arguments(estimator)
+    check_columns(X)
+    rows, target = validate_data(
+        estimator,
+        X,
+        y,
+        dtype=DTYPES,
+        allow_nd=True,
+        ensure_min_samples=2,
+        reset=anew,
+        **of_y,
+    )
+    if not anew:
+        _check_shape(estimator, rows)
+    return rows, target
+
+
+def goes_on(estimator: Any) -> bool:
+    """Whether `fit` goes on from the last fit."""
+    return bool(estimator.warm_start and estimator.__sklearn_is_fitted__())
+
+
+def check_classes(classes: NDArray[Any], before: NDArray[Any] | None) -> None:
+    """At least two classes, and those of the last fit if this one goes on."""
+    if len(classes) < 2:
+        raise ValueError(
+            f"y has one class only, {classes.tolist()[0]!r}; a classifier needs rows of two classes"
+        )
+    if before is not None and not np.array_equal(classes, before):
+        raise ValueError(
+            f"y has the classes {classes.tolist()}, the last fit had {before.tolist()}; "
+            "warm_start goes on with the same ones, warm_start=False starts anew"
+        )
+
+
+def check_rows(estimator: Any, X: ArrayLike) -> NDArray[Any]:
+    """Rows to predict, of the shape of those in `fit`."""
+    check_is_fitted(estimator)
+    check_columns(X)
+    rows: NDArray[Any] = validate_data(estimator, X, dtype=DTYPES, allow_nd=True, reset=False)
+    _check_shape(estimator, rows)
+    return rows
+
+
+DTYPES = [np.float64, np.float32, np.uint8]  # others become float64
+
+
+def _check_shape(estimator: Any, rows: NDArray[Any]) -> None:
+    if rows.shape[1:] != estimator.row_shape_:
+        raise ValueError(
+            f"rows of X have shape {rows.shape[1:]}, but {type(estimator).__name__} was fitted on "
+            f"rows of shape {estimator.row_shape_}"
+        )

@@ -1,0 +1,150 @@
+"""A DUE as a directory: what it is made of in `config.json`, what it learned in safetensors."""
+
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+
+from due.gp import Gaussian, InducingGP, Likelihood, Softmax
+from due.lipschitz import Constraint, apply_constraints, constraints
+from due.methods.due import DUE, DeepGP
+from due.methods.treatment_due import TreatmentDUE
+from due.networks import FCResNet, FeedForward, ReversibleConvNet, ReversibleNet
+from due.storage import files
+from due.storage.files import StorageError
+
+Model = TypeVar("Model", bound=nn.Module)
+NETWORKS: dict[str, type[nn.Module]] = {
+    "FCResNet": FCResNet,
+    "FeedForward": FeedForward,
+    "ReversibleConvNet": ReversibleConvNet,
+    "ReversibleNet": ReversibleNet,
+}
+
+
+def save(model: DUE, path: str | Path) -> None:
+    """Write the model to the directory `path`, atomically and without pickle."""
+    files.save(path, {"model": describe(model)}, model.state_dict())
+
+
+def load(path: str | Path, f: nn.Module | None = None) -> DUE:
+    """The model saved at `path`, in eval mode.
+
+    A network of ours is rebuilt from the file. Any other has to be given as `f`, built as it was
+    before training and not yet constrained: a file never says what code to run.
+    """
+    config, tensors = files.load(path)
+    if "estimator" in config or "model" not in config:
+        raise StorageError(
+            f"{path} holds no bare DUE model; an estimator is loaded by its own class, as in "
+            "DUEClassifier.load"
+        )
+    return rebuild(config["model"], tensors, f)
+
+
+def describe(model: nn.Module) -> dict[str, Any]:
+    """What it takes to build an untrained copy, as JSON; of rivals, their network."""
+    f = getattr(model, "f", model)
+    network = {"network": _describe_network(f), "constraints": constraints(f)}
+    if not isinstance(model, DeepGP):
+        return network
+    return {
+        **network,
+        "gp": {
+            "T": model.gp.T,
+            "kernel": model.gp.kernel.kind,
+            "shared_kernel": model.gp.shared_kernel,
+            "jitter": model.gp.jitter,
+        },
+        "likelihood": _describe_likelihood(model.likelihood),
+        "n_data": model.n_data,
+        "bound": model.bound,
+        "finish": model.finishing,
+        "treatment": isinstance(model, TreatmentDUE),
+    }
+
+
+def rebuild(
+    config: dict[str, Any],
+    tensors: dict[str, Tensor],
+    f: nn.Module | None = None,
+) -> Any:
+    """The deep GP of `describe`, with the given state."""
+    f = constrained(_build_network(config["network"]) if f is None else f, config["constraints"])
+    gp = InducingGP(torch.zeros_like(tensors["gp.Z"]), **config["gp"])
+    likelihood = _build_likelihood(config["likelihood"])
+    more = {"bound": config.get("bound", "elbo"), "finish": config.get("finish", "nothing")}
+    kind = TreatmentDUE if config.get("treatment") else DUE
+    return load_state(kind(f, gp, likelihood, config["n_data"], **more), tensors)
+
+
+def load_state(model: Model, tensors: dict[str, Tensor]) -> Model:
+    """The model with a saved state, in its precision and in eval mode."""
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if name not in tensors:
+            continue
+        if not tensor.numel():  # filled by training, of a size that only the file knows
+            tensor.data = torch.empty_like(tensors[name])
+        # loading would round float64 weights to the network's float32
+        tensor.data = tensor.data.to(tensors[name].dtype)
+    try:
+        model.load_state_dict({**_unfilled(model), **tensors})
+    except RuntimeError as error:
+        raise _misfit(str(error)) from error
+    return model.eval()
+
+
+def _unfilled(model: nn.Module) -> dict[str, Tensor]:
+    """Buffers that only a finished training fills."""
+    return {name: tensor for name, tensor in model.named_buffers() if not tensor.numel()}
+
+
+def constrained(f: nn.Module, bounds: dict[str, Constraint]) -> nn.Module:
+    """A freshly built network with the bounds of the one that was saved."""
+    modules = dict(f.named_modules())
+    for name in bounds:
+        if not isinstance(modules.get(name), nn.Linear | _ConvNd | _BatchNorm):
+            raise _misfit(f"it has no layer {name!r} to bound")
+    surplus = constraints(f).keys() - bounds.keys()
+    if surplus:
+        raise _misfit(f"its layers {sorted(surplus)} are bounded, those that were saved were not")
+    return apply_constraints(f, bounds)
+
+
+def _misfit(reason: str) -> StorageError:
+    return StorageError(
+        f"the saved weights do not fit the network: {reason}. Give the network that was trained, "
+        "as it was before training."
+    )
+
+
+def _describe_network(f: nn.Module) -> dict[str, Any]:
+    name = type(f).__name__
+    if NETWORKS.get(name) is type(f):
+        return {"name": name, "arguments": f.config}
+    return {"name": f"{type(f).__module__}.{type(f).__qualname__}"}
+
+
+def _build_network(config: dict[str, Any]) -> nn.Module:
+    if config["name"] not in NETWORKS:
+        raise StorageError(
+            f"the model's network is {config['name']}, which is not one of ours: build it as it "
+            "was before training and pass it to load"
+        )
+    return NETWORKS[config["name"]](**config["arguments"])
+
+
+def _describe_likelihood(likelihood: Likelihood) -> dict[str, Any]:
+    if isinstance(likelihood, Gaussian):
+        return {"name": "Gaussian", "noises": likelihood.noises}
+    arguments = {"T": likelihood.T, "method": likelihood.method, "samples": likelihood.samples}
+    return {"name": "Softmax", **arguments}
+
+
+def _build_likelihood(config: dict[str, Any]) -> Likelihood:
+    name, arguments = config["name"], {k: v for k, v in config.items() if k != "name"}
+    return {"Gaussian": Gaussian, "Softmax": Softmax}[name](**arguments)

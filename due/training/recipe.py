@@ -1,0 +1,216 @@
+"""How to train, as plain values: optimiser, rates, schedule, batches, epochs, precision."""
+
+import math
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import (
+    CosineAnnealingLR,
+    LRScheduler,
+    MultiStepLR,
+    OneCycleLR,
+)
+
+OPTIMIZERS = ("adam", "adamw", "sgd")
+SCHEDULES = ("constant", "cosine", "steps", "one_cycle")
+PRECISIONS = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+ALL = "all"
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Recipe:
+    """How a method is trained. A field that is None is left to whoever uses the recipe.
+
+    Parameters
+    ----------
+    optimizer
+        "adam", "adamw" or "sgd".
+    lr, head_lr
+        Learning rates of the network, and of everything else; `head_lr` None is `lr`.
+    momentum
+        Of SGD.
+    weight_decay
+        L2 penalty on every parameter (decoupled in "adamw").
+    schedule
+        "constant", "cosine" (to zero), "steps" (times `factor` at each of `milestones`) or
+        "one_cycle".
+    per
+        "epoch" or "step": how often the schedule moves. "one_cycle" always moves per step.
+    milestones, factor
+        Of the schedule "steps"; milestones are shares of the training, such as (0.3, 0.6, 0.8).
+    warm_up
+        Steps over which the rates rise to their values. Adam's first steps move every weight by
+        its whole rate, which can carry features so far from the inducing points that no gradient
+        brings them back.
+    batch_size
+        Rows per step, or "all".
+    epochs
+        The most passes over the rows.
+    patience
+        Epochs without improvement on held-out rows after which training stops.
+    precision
+        "float32", "bf16" or "fp16": autocast of the forward pass. Factorisations stay in float64.
+    accumulate
+        Pieces into which a batch is cut, one forward and backward pass each: less memory for the
+        same step.
+    compile
+        Run the forward pass through `torch.compile`.
+
+    Examples
+    --------
+    >>> paper = Recipe(lr=1e-3, batch_size=100)
+    >>> paper.over(Recipe(lr=5e-4, epochs=80)).epochs
+    80
+    """
+
+    optimizer: str | None = None
+    lr: float | None = None
+    head_lr: float | None = None
+    momentum: float | None = None
+    weight_decay: float | None = None
+    schedule: str | None = None
+    per: str | None = None
+    milestones: tuple[float, ...] | None = None
+    factor: float | None = None
+    warm_up: int | None = None
+    batch_size: int | str | None = None
+    epochs: int | None = None
+    patience: int | None = None
+    precision: str | None = None
+    accumulate: int | None = None
+    compile: bool | None = None
+
+    def over(self, other: "Recipe") -> "Recipe":
+        """Its own values, and the other's where it has none."""
+        return replace(other, **self.given())
+
+    def given(self) -> dict[str, Any]:
+        """The fields that are not None, as JSON."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    def complete(self) -> "Recipe":
+        """Checked, and without any None but `patience`."""
+        whole = self.over(DEFAULTS)
+        whole = whole if whole.head_lr is not None else replace(whole, head_lr=whole.lr)
+        _check(whole)
+        return whole
+
+    def optimise(self, method: nn.Module) -> Optimizer:
+        """The optimiser over the parameters of the network and those of everything else."""
+        network, head = parameters_by_owner(method)
+        groups: list[dict[str, Any]] = [
+            {"params": network, "lr": self.lr},
+            {"params": head, "lr": self.head_lr},
+        ]
+        groups = [group for group in groups if group["params"]]
+        shared: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
+        optimizer: Optimizer
+        if self.optimizer == "sgd":
+            optimizer = torch.optim.SGD(groups, momentum=self.momentum or 0.0, **shared)
+        else:
+            kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.AdamW
+            optimizer = kind(groups, fused=True, **shared)
+        return optimizer
+
+    def scheduler(self, optimizer: Optimizer, steps: int) -> LRScheduler | None:
+        """The schedule over all epochs of so many steps, None if the rates are constant."""
+        assert self.epochs and self.milestones is not None and self.factor
+        length = self.epochs * (steps if self.moves_per_step else 1)
+        if self.schedule == "cosine":
+            return CosineAnnealingLR(optimizer, length)
+        if self.schedule == "steps":
+            marks = [round(share * length) for share in self.milestones]
+            return MultiStepLR(optimizer, marks, self.factor)
+        if self.schedule == "one_cycle":
+            rates = [group["lr"] for group in optimizer.param_groups]
+            return OneCycleLR(optimizer, rates, total_steps=length, cycle_momentum=False)
+        return None
+
+    def budgeted(self, n: int) -> "Recipe":
+        """With batch size and epochs for n rows: about 4,000 steps, but 5 to 80 epochs."""
+        if self.batch_size == ALL:
+            return self.over(Recipe(epochs=80))
+        batch = self.rows_per_step or (64 if n <= 10_000 else 256 if n <= 100_000 else 1024)
+        return self.over(Recipe(batch_size=batch, epochs=min(80, max(5, 4000 * batch // n))))
+
+    @property
+    def moves_per_step(self) -> bool:
+        """Whether the schedule moves after each step, not after each epoch."""
+        return self.per == "step" or self.schedule == "one_cycle"
+
+    @property
+    def rows_per_step(self) -> int | None:
+        """The batch size; None for all rows."""
+        return None if self.batch_size == ALL or self.batch_size is None else int(self.batch_size)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The fields by name, as scikit-learn asks for them."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __repr__(self) -> str:
+        return f"Recipe({', '.join(f'{name}={value!r}' for name, value in self.given().items())})"
+
+
+DEFAULTS = Recipe(
+    optimizer="adam",
+    lr=1e-3,
+    weight_decay=0.0,
+    momentum=0.0,
+    schedule="constant",
+    per="epoch",
+    milestones=(0.3, 0.6, 0.8),
+    factor=0.2,
+    warm_up=0,
+    batch_size=ALL,
+    epochs=100,
+    precision="float32",
+    accumulate=1,
+    compile=False,
+)
+
+
+def parameters_by_owner(method: nn.Module) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
+    """Those of the network `method.f`, and those of everything else, which learn at `head_lr`.
+
+    A module inside the network keeps parameters out of it by `head_parameters()`.
+    """
+    network: Any = getattr(method, "f", method)
+    of_head = {
+        id(parameter)
+        for module in network.modules()
+        if hasattr(module, "head_parameters")
+        for parameter in module.head_parameters()
+    }
+    weights = [p for p in network.parameters() if id(p) not in of_head]
+    known = set(map(id, weights))
+    return weights, [p for p in method.parameters() if id(p) not in known]
+
+
+def _check(recipe: Recipe) -> None:
+    choices = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "per": ("epoch", "step")}
+    for name, known in {**choices, "precision": tuple(PRECISIONS)}.items():
+        if getattr(recipe, name) not in known:
+            raise ValueError(f"{name}={getattr(recipe, name)!r} is not one of {', '.join(known)}")
+    for name in ("epochs", "patience", "accumulate", "batch_size"):
+        value = getattr(recipe, name)
+        if value in (None, ALL):
+            continue
+        if isinstance(value, bool) or not (hasattr(value, "__index__") and value >= 1):
+            raise ValueError(f"{name}={value!r} is not a whole number of at least 1")
+    for name in ("lr", "head_lr", "factor"):
+        if not _is_number(getattr(recipe, name)) or not getattr(recipe, name) > 0:
+            raise ValueError(f"{name}={getattr(recipe, name)!r} is not a number above 0")
+    for name in ("weight_decay", "momentum", "warm_up"):
+        if not _is_number(getattr(recipe, name)) or not getattr(recipe, name) >= 0:
+            raise ValueError(f"{name}={getattr(recipe, name)!r} is not a number of at least 0")
+    if not all(_is_number(share) and 0 <= share <= 1 for share in recipe.milestones or ()):
+        raise ValueError(
+            f"milestones={recipe.milestones!r} are not shares of the training in [0, 1]"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return hasattr(value, "__float__") and not isinstance(value, str) and math.isfinite(value)

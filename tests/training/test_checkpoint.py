@@ -1,0 +1,170 @@
+import random
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from due.rows.source import Table
+from due.storage.files import StorageError
+from due.training import Recipe, loop
+
+from .toys import Interrupt, Regression, assert_same_run, run, wave
+
+
+def test_resume_is_exact_from_any_step(tmp_path):
+    want = run()
+    chance = random.Random(0)
+    for trial in range(6):
+        file = tmp_path / f"{trial}.pt"
+        interrupts = 0
+        while True:  # interrupted again and again
+            try:
+                got = run(file, interrupt_at=chance.randint(2, 30))
+                break
+            except Interrupt:
+                interrupts += 1
+        assert interrupts > 0
+        assert_same_run(got, want)
+
+
+def test_the_runs_above_test_what_they_say():
+    method, history = run()
+    assert history.best_epoch is not None and history.best_epoch < len(history.loss) - 1
+    assert history.stopped_early
+    assert_same_run(run(), (method, history))
+
+
+def test_checkpoints_do_not_change_the_run(tmp_path):
+    assert_same_run(run(tmp_path / "c.pt", checkpoint_every=1), run())
+    assert_same_run(run(tmp_path / "d.pt", checkpoint_every=None), run())
+
+
+def test_a_finished_run_returns_without_a_pass(tmp_path):
+    want = run(tmp_path / "c.pt")
+    got = run(tmp_path / "c.pt", interrupt_at=1)
+    assert_same_run(got, want)
+    assert got[1] == want[1] and not got[0].training
+
+
+def test_resume_with_the_same_method(tmp_path):
+    """As in a notebook: interrupted, then the same cell again."""
+    method = Regression()
+    with pytest.raises(Interrupt):
+        run(tmp_path / "c.pt", interrupt_at=20, method=method)
+    assert_same_run(run(tmp_path / "c.pt", method=method), run())
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        Recipe(schedule="constant", weight_decay=0.1),
+        Recipe(schedule="cosine", per="step"),
+        Recipe(schedule="steps", milestones=(0.2, 0.5), per="step"),
+        Recipe(schedule="one_cycle", warm_up=10),
+        Recipe(batch_size="all", epochs=30),
+        Recipe(accumulate=3),
+        Recipe(precision="bf16"),
+        Recipe(precision="fp16"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("optimizer", ["adam", "adamw", "sgd"])
+def test_resume_with_other_recipes(tmp_path, optimizer, recipe):
+    recipe = recipe.over(Recipe(optimizer=optimizer, momentum=0.9, patience=20))
+    want = run(recipe=recipe)
+    with pytest.raises(Interrupt):
+        run(tmp_path / "c.pt", interrupt_at=16, recipe=recipe)
+    assert_same_run(run(tmp_path / "c.pt", recipe=recipe), want)
+
+
+def test_checkpoint_by_the_clock(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    with pytest.raises(Interrupt):
+        run(tmp_path / "deep" / "c.pt", interrupt_at=5, checkpoint_every=None)
+    saved = torch.load(tmp_path / "deep" / "c.pt", weights_only=True)
+    assert saved["steps"] == 4
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"seed": 1}, "seed was 0, is 1"),
+        ({"recipe": Recipe(batch_size=9)}, "batch_size was 8, is 9"),
+        ({"recipe": Recipe(epochs=9)}, "epochs was 8, is 9"),
+        ({"recipe": Recipe(lr=0.1)}, r"lr was 0\.05, is 0\.1"),
+        ({"recipe": Recipe(schedule="constant")}, "schedule was 'cosine', is 'constant'"),
+        ({"source": Table(*wave(40))}, r"data\[0\] was \[41, 3\].*is \[40, 3\]"),
+        ({"source": Table(*(-part for part in wave(41)))}, r"data\[1\] was \[41\]"),
+        ({"held_out": Table(*wave(9))}, r"held-out data\[0\] was \[19, 3\].*is \[9, 3\]"),
+        ({"held_out": None}, r"held-out data\[0\] was .*is absent"),
+        ({"method": Regression(width=9)}, r"shape of f\.0\.weight was \[16, 3\], is \[9, 3\]"),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, change, word):
+    run(tmp_path / "c.pt")
+    with pytest.raises(StorageError, match=rf"c\.pt is of another run: .*{word}.*delete it"):
+        run(tmp_path / "c.pt", **change)
+
+
+class Malicious:
+    def __init__(self, trace: Path):
+        self.trace = trace
+
+    def __reduce__(self):
+        return Path.touch, (self.trace,)
+
+
+def test_a_damaged_or_malicious_checkpoint_is_refused(tmp_path):
+    file = tmp_path / "c.pt"
+    want = run(file)
+    whole = file.read_bytes()
+    for data in [b"", b"nonsense", whole[: len(whole) // 2], whole[:-1], whole[100:]]:
+        file.write_bytes(data)
+        with pytest.raises(StorageError, match=r"c\.pt cannot be read.*delete it"):
+            run(file)
+    chance = random.Random(0)
+    seen = 0
+    for _ in range(60):  # a flipped bit is seen, or lies where it does no harm
+        data = bytearray(whole)
+        data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        file.write_bytes(data)
+        try:
+            assert_same_run(run(file), want)
+        except StorageError:
+            seen += 1
+    assert seen > 30
+    for value in [Malicious(tmp_path / "ran"), [1, 2], {"other": 1}]:
+        torch.save(value, file)
+        with pytest.raises(StorageError, match=r"c\.pt cannot be read"):
+            run(file)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_full_disk_keeps_the_checkpoint_before(tmp_path):
+    file = tmp_path / "c.pt"
+    with pytest.raises(Interrupt):
+        run(file, interrupt_at=10)
+    before = file.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4000, hard))
+    try:
+        with pytest.raises(StorageError, match="File too large.*one before it is whole"):
+            run(file)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert file.read_bytes() == before and [f.name for f in tmp_path.iterdir()] == ["c.pt"]
+    assert_same_run(run(file), run())
+
+
+@pytest.mark.slow
+def test_kill_and_resume_gives_the_same_bits(tmp_path):
+    script = Path(__file__).parent.parent / "kill" / "fitting.py"
+    done = subprocess.run(
+        [sys.executable, script, tmp_path], capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    kills, advances, hits = map(int, done.stdout.split())
+    assert kills >= 20 and advances >= 10 and hits >= 5  # hits: kills in the act of writing

@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: $(STAMP)
-	$(BIN)/python -m due.demo --out results/demo
+	$(BIN)/python examples/demo.py --out results/demo
 
 test: lint
 	$(BIN)/pytest -n 2

@@ -44,8 +44,7 @@ def expected_nll(log_p: ArrayLike) -> float:
     >>> round(expected_nll(np.log([[0.9, 0.5], [0.7, 0.5]])), 4)
     0.4621
     """
-    samples = _numbers("log_p", log_p, ndim=(2,))
-    return float(-samples.mean())
+    return float(-_numbers("log_p", log_p, ndim=(2,)).mean())
 
 
 def expected_gaussian_nll(
@@ -98,8 +97,7 @@ def entropy(probs: ArrayLike) -> Array:
     >>> entropy([[0.5, 0.5], [1.0, 0.0]]).round(4).tolist()
     [0.6931, 0.0]
     """
-    p = _probabilities(probs)
-    return np.asarray(entr(p).sum(1), dtype=np.float64)
+    return np.asarray(entr(_probabilities(probs)).sum(1), dtype=np.float64)
 
 
 def auroc(score_in: ArrayLike, score_out: ArrayLike) -> float:

@@ -22,7 +22,7 @@ LAYERS = [  # a package may import from those above it, and from itself
     {"baselines"},
     {"experiments"},
     {"compare", "paper"},
-    {"cli", "demo"},
+    {"cli"},
 ]
 FORBIDDEN = {"rows": {"gp"}, "methods": {"metrics", "data"}}  # though it is below
 

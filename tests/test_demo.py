@@ -1,9 +1,14 @@
 import json
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from due import demo
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+demo = import_module("demo")
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +69,9 @@ def test_calls_take_turns():
 
 
 def test_the_command_runs_on_the_threads_it_is_told(tmp_path, monkeypatch):
-    seen = {}
+    seen: dict[str, Any] = {}
     monkeypatch.setattr(demo, "run", lambda out, smoke: seen.update(out=out, smoke=smoke))
     monkeypatch.setattr(demo.torch, "set_num_threads", lambda n: seen.update(threads=n))
-    monkeypatch.setattr("sys.argv", ["due.demo", "--out", str(tmp_path), "--smoke"])
+    monkeypatch.setattr("sys.argv", ["demo.py", "--out", str(tmp_path), "--smoke"])
     demo.main()
     assert seen == {"out": tmp_path, "smoke": True, "threads": 1}

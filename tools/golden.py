@@ -39,7 +39,8 @@ def make(kind: Any, *args: Any, **arguments: Any) -> Any:
     except ImportError:  # the version before recipes
         return kind(*args, **arguments)
     names = {"gp_lr": "head_lr"} | {f.name: f.name for f in fields(Recipe)}
-    known = kind._get_param_names() if isinstance(kind, type) else DUEClassifier._get_param_names()
+    owner: Any = kind if isinstance(kind, type) else DUEClassifier
+    known = owner._get_param_names()
     moved = {names[k]: arguments.pop(k) for k in list(arguments) if k not in known and k in names}
     return kind(*args, **arguments, **({"recipe": Recipe(**moved)} if moved else {}))
 
@@ -242,7 +243,7 @@ def all_models() -> Iterator[tuple[str, Any, Answers]]:
 
 
 def write(file: Path, saved: Path | None) -> None:
-    answers = {}
+    answers: dict[str, Any] = {}
     for name, model, found in all_models():
         print(name, flush=True)
         answers |= {f"{name}/{key}": value for key, value in found.items()}

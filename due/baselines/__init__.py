@@ -18,12 +18,7 @@ from due.baselines.ensemble import (
 )
 from due.baselines.exact_gps import ArmGP, ExactGPRegressor
 from due.baselines.learners import SLearner, TLearner
-from due.baselines.mc_dropout import (
-    DropoutClassifier,
-    DropoutEffects,
-    DropoutRegressor,
-    MCDropout,
-)
+from due.baselines.mc_dropout import DropoutClassifier, DropoutEffects, DropoutRegressor, MCDropout
 from due.baselines.regressors import NetworkRegressor, SNGPRegressor, SVDKLRegressor
 
 __all__ = [

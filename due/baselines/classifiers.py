@@ -27,8 +27,6 @@ from due.rows.checks import (
 from due.rows.scale import Floats
 from due.training import Recipe
 
-RECIPE = Recipe(lr=2e-3, warm_up=20, patience=20)
-
 
 @estimator
 class SoftmaxClassifier(Classifier):
@@ -50,9 +48,6 @@ class SoftmaxClassifier(Classifier):
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> SoftmaxNetwork:
         return SoftmaxNetwork(f, J, T)
-
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
-        return RECIPE
 
 
 @estimator
@@ -112,9 +107,6 @@ class DUQClassifier(Classifier):
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> DUQ:
         return DUQ(f, J, T, self.centroid_size, self.sigma, self.gamma, self.penalty)
 
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
-        return RECIPE
-
 
 @estimator
 class SNGPClassifier(Classifier):
@@ -158,13 +150,11 @@ class SNGPClassifier(Classifier):
     ridge: float = argument(1.0, check_positive)
     curvature: str = argument("one", one_of(CURVATURES))
     layer_norm: bool = False
+    _recipe = Recipe(head_lr=1e-2).over(Classifier._recipe)
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> SNGPSoftmax:
         gp = random_features(self, J, T, K=T if self.curvature == "per_class" else 1)
         return SNGPSoftmax(f, gp, n, self.curvature)
-
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
-        return Recipe(head_lr=1e-2).over(RECIPE)
 
 
 @estimator
@@ -194,14 +184,10 @@ class DDUClassifier(Classifier):
     def entropy(self, X: ArrayLike) -> Floats:
         """Entropy −Σ_c p_c log p_c of the softmax, shape (N,): what more data would not remove."""
         rows = check_rows(self, X)
-        entropies: Floats = self._ask(self.predictor_.entropy, rows)
-        return entropies
+        return self._ask(self.predictor_.entropy, rows)
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> DDU:
         return DDU(f, J, T)
-
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
-        return RECIPE
 
 
 @estimator
@@ -232,12 +218,10 @@ class SVDKLClassifier(Classifier):
     """
 
     n_grid: int = argument(64, check_grid)
+    _recipe = Recipe(head_lr=2e-2).over(Classifier._recipe)
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> SVDKLSoftmax:
         return SVDKLSoftmax(f, GridGP(J, self.n_grid), T, n)
-
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
-        return Recipe(head_lr=2e-2).over(RECIPE)
 
 
 def GPDNN(**changes: Any) -> DUEClassifier:

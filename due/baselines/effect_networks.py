@@ -1,6 +1,5 @@
 """Networks for treatment effects that DUE is compared with."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from due.rows.checks import (
     check_whole,
     or_none,
 )
-from due.rows.scale import Scale, fit_covariate_scale, fit_scale
+from due.rows.scale import fit_covariate_scale, fit_scale
 from due.rows.source import Table
 from due.rows.study import Study
 from due.storage.estimator import Tensors
@@ -29,14 +28,9 @@ from due.storage.model import load_state
 from due.training import Recipe
 
 
-class Rival:
-    """People in the order in which they come; a saved network is built again by its arguments."""
-
-    _build: Callable[..., Method]
-    row_shape_: tuple[int, ...]
-    scale_: Scale
-    y_scale_: Scale
-    validation_fraction: float
+@estimator
+class Rival(EffectNetwork):
+    """Abstract: people in the order in which they come; saved networks are rebuilt by arguments."""
 
     def _tables(self, study: Study, validation: Study | None, seed: int) -> tuple[Table, Table]:
         everyone = study.join(validation)
@@ -56,7 +50,7 @@ class Rival:
 
 
 @estimator
-class TARNet(Rival, EffectNetwork):
+class TARNet(Rival):
     """Treatment-agnostic representation network, with the encoder of DUE's experiment.
 
     The encoder is a linear layer and two residual ones of `width`; each arm goes on with two
@@ -98,12 +92,12 @@ class TARNet(Rival, EffectNetwork):
     def _build(self, shape: torch.Size, T: int, n: int) -> TARNetwork:
         return TARNetwork(shape[0] - 1, self.width, self.components, self.dropout, self.c)
 
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
+    def _default_recipe(self, n: int) -> Recipe:
         return Recipe(epochs=500, patience=20).over(effect_recipe(self.dropout, n))
 
 
 @estimator
-class CEVAE(Rival, EffectNetwork):
+class CEVAE(Rival):
     """Causal effect variational autoencoder; `MCDropout(CEVAE(beta=0.1), 100)` is BCEVAE.
 
     The loss is β KL(q(z | x, t, y) ‖ N(0, I)) − E_q[log p(x | z) + log p(t | z) + log p(y | t, z)]
@@ -148,7 +142,7 @@ class CEVAE(Rival, EffectNetwork):
     def _build(self, shape: torch.Size, T: int, n: int) -> CEVAENetwork:
         return CEVAENetwork(shape[0] - 1, self.width, self.latent, self.dropout, self.beta)
 
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
+    def _default_recipe(self, n: int) -> Recipe:
         return Recipe(epochs=1000, patience=50).over(effect_recipe(self.dropout, n))
 
 
@@ -189,7 +183,7 @@ class DKLITE(Rival, UncertainEffectNetwork):
     def _build(self, shape: torch.Size, T: int, n: int) -> DKLITENetwork:
         return DKLITENetwork(shape[0] - 1, self.width, self.reg_var, self.reg_rec)
 
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
+    def _default_recipe(self, n: int) -> Recipe:
         return Recipe(lr=1e-3, batch_size="all", epochs=1000, patience=100, schedule="constant")
 
 

@@ -1,40 +1,31 @@
 """Deep ensemble (Lakshminarayanan et al., 2017): n models that differ by their seed alone."""
 
+from dataclasses import field
 from typing import Any
 
 from joblib import Parallel, delayed
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils import check_random_state
 
-from due.baselines.mixture import (
-    Ask,
-    Mixture,
-    MixtureClassifier,
-    MixtureEffects,
-    MixtureRegressor,
-    set_random_states,
-)
+from due.baselines.mixture import Ask, Mixture, MixtureClassifier, MixtureEffects, MixtureRegressor
 from due.estimators.effects import EffectEstimator
-from due.rows.checks import check_whole
-from due.storage.estimator import Found, Memory, Tensors, column_names, part, prefixed, restore
+from due.estimators.network import estimator
+from due.rows.checks import argument, check_whole
+from due.rows.randomness import set_random_states
+from due.storage.estimator import Found, Memory, Tensors, part, prefixed, restore
 
 
+@estimator
 class Ensemble(Mixture):
     """Abstract: n clones of `estimator`, each with its own seed."""
 
+    estimator: Any = field(kw_only=False)
+    n: int = argument(5, check_whole, kw_only=False)
+    n_jobs: int | None = None
+    random_state: Any = None
     _fitted = "estimators_"
-    estimators_: list[Any]
-
-    def __init__(
-        self, estimator: Any, n: int = 5, *, n_jobs: int | None = None, random_state: Any = None
-    ) -> None:
-        self.estimator = estimator
-        self.n = n
-        self.n_jobs = n_jobs
-        self.random_state = random_state
 
     def _learn(self, fit: Ask) -> None:
-        check_whole("n", self.n)
         generator = check_random_state(self.random_state)
         members = [set_random_states(clone(self.estimator), generator) for _ in range(self.n)]
         self.estimators_ = list(Parallel(self.n_jobs)(delayed(fit)(member) for member in members))
@@ -48,7 +39,7 @@ class Ensemble(Mixture):
             config, state = member._state()
             configs.append(config)
             tensors |= prefixed(str(i), state)
-        return Memory({"feature_names": column_names(self)}, {"members": configs}, tensors)
+        return Memory({}, {"members": configs}, tensors)
 
     def _recall(self, found: Found) -> None:
         self.estimators_ = [

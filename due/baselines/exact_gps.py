@@ -11,27 +11,15 @@ from torch import Tensor
 from due.estimators.effects import Posterior, UncertainEffects
 from due.estimators.network import estimator
 from due.estimators.regressor import Moments
-from due.gp.exact import factor
 from due.gp.kernels import KINDS
 from due.methods.exact_gp import ExactGP
-from due.rows.checks import argument, check_rows, check_training_rows, check_whole, one_of
+from due.rows.checks import argument, check_rows, check_training, check_whole, one_of
 from due.rows.scale import Floats, Scale, fit_covariate_scale, fit_input_scale, fit_scale
 from due.rows.study import Study
-from due.storage.estimator import (
-    Found,
-    Memory,
-    SavedEstimator,
-    Tensors,
-    column_names,
-    part,
-    prefixed,
-    recall_columns,
-)
+from due.storage.estimator import Found, Memory, SavedEstimator, part, prefixed, recall_columns
 from due.storage.model import load_state
 
 LARGEST = 5000  # rows: time grows with their cube, memory with their square
-ROWS = 1000  # predicted at once
-PEOPLE = 500  # at once: their joint covariance is a square
 
 
 @estimator
@@ -72,8 +60,12 @@ class ExactGPRegressor(RegressorMixin, SavedEstimator):
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the hyper-parameters from rows X and targets y, (N,), and keep the rows."""
-        rows, target = check_training_rows(self, X, y, True, y_numeric=True)
-        _check_size(len(rows))
+        rows, target, *_ = check_training(self, X, y, None, y_numeric=True)
+        if len(rows) > LARGEST:
+            raise ValueError(
+                f"X has {len(rows)} rows, an exact GP takes at most {LARGEST}: give fewer rows, or "
+                "take DUERegressor, whose time grows with the rows and not with their cube"
+            )
         self.__dict__.pop("gp_", None)  # should this fit fail, the estimator is not fitted
         ones, self.row_shape_ = np.ones(len(rows)), rows.shape[1:]
         plain = Scale.identity(self.row_shape_)
@@ -83,7 +75,7 @@ class ExactGPRegressor(RegressorMixin, SavedEstimator):
         x = torch.as_tensor(np.ascontiguousarray(self.scale_(rows)))  # as it comes back from a file
         gp = ExactGP(x, torch.as_tensor(standard), self.kernel)
         gp.learn(self.steps)
-        self._condition(gp)
+        self.gp_ = gp
         return self
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
@@ -95,37 +87,17 @@ class ExactGPRegressor(RegressorMixin, SavedEstimator):
         """Variance of the latent function, without noise, shape (N,)."""
         return self.moments(X).epistemic
 
-    @torch.no_grad()
-    def _condition(self, gp: ExactGP) -> None:
-        """L of K + σ² I = L Lᵀ and α = (K + σ² I)⁻¹ (y − μ), once for all predictions."""
-        self._L = factor(gp.kernel, gp.x, gp.sigma2)[0]
-        self._alpha = torch.cholesky_solve(gp.y - gp.mu, self._L)  # (N, 1)
-        self.gp_ = gp
-
-    @torch.no_grad()
     def moments(self, X: ArrayLike) -> Moments:
         """Mean, and the two parts of the variance of a new observation."""
         rows = check_rows(self, X)
-        x = torch.as_tensor(self.scale_(rows))
-        mean, var = (torch.cat(p) for p in zip(*map(self._batch, x.split(ROWS)), strict=True))
+        mean, var = self.gp_.marginal(torch.as_tensor(self.scale_(rows)))
         centre = self.y_scale_.inverse(mean.numpy()[:, None])[:, 0]
         unit2 = self.y_scale_.std[0] ** 2
-        noise = np.full(len(x), float(self.gp_.sigma2) * unit2)
+        noise = np.full(len(rows), self.gp_.sigma2.item() * unit2)
         return Moments(centre, var.numpy() * unit2, noise)
-
-    def _batch(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        gp = self.gp_
-        k = gp.kernel(gp.x, x)[0]  # (N, P)
-        A = torch.linalg.solve_triangular(self._L, k, upper=False)
-        var = gp.kernel.outputscale - A.square().sum(0)
-        return gp.mu + (k.mT @ self._alpha)[:, 0], var.clamp_min(0)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "gp_")
-
-    @classmethod
-    def _arguments(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        return saved
 
     def _memory(self) -> Memory:
         return Memory(_scales(self), {}, _tensors(self.gp_))
@@ -133,7 +105,7 @@ class ExactGPRegressor(RegressorMixin, SavedEstimator):
     def _recall(self, found: Found) -> None:
         _recall_scales(self, found.config["estimator"])
         self.row_shape_ = self.scale_.mean.shape
-        self._condition(_rebuild(dict(found.tensors), self.kernel))
+        self.gp_ = _rebuild(dict(found.tensors), self.kernel)
 
 
 @estimator
@@ -178,11 +150,10 @@ class ArmGP(UncertainEffects, SavedEstimator):
         x = torch.as_tensor(self.scale_(study.X))
         y = torch.as_tensor(self.y_scale_(study.y[:, None])[:, 0])
         treated = torch.as_tensor(study.t == 1)
-        untreated_gp = ExactGP(x[~treated], y[~treated], self.kernel)
-        treated_gp = ExactGP(x[treated], y[treated], self.kernel)
-        for gp in (untreated_gp, treated_gp):
+        arms = [ExactGP(x[rows], y[rows], self.kernel) for rows in (~treated, treated)]
+        for gp in arms:
             gp.learn(self.steps)
-        self.arms_ = untreated_gp, treated_gp
+        self.arms_ = arms[0], arms[1]
 
     def _memory(self) -> Memory:
         arms = [prefixed(f"arm{t}", _tensors(gp)) for t, gp in enumerate(self.arms_)]
@@ -193,20 +164,14 @@ class ArmGP(UncertainEffects, SavedEstimator):
         gp0, gp1 = (_rebuild(part(f"arm{t}", found.tensors), self.kernel) for t in (0, 1))
         self.arms_ = gp0, gp1
 
-    @classmethod
-    def _arguments(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        return saved
-
     def _outcomes(self, X: Floats) -> Floats:
-        parts = [[gp.predict(x)[0] for gp in self.arms_] for x in self._batches(X)]
-        means = torch.cat([torch.stack(part, 1) for part in parts])
-        return self.y_scale_.inverse(means.numpy())
+        means, _ = self._marginals(X)
+        return self.y_scale_.inverse(means)
 
     def _posterior(self, X: Floats) -> Posterior:
-        outcomes = self._outcomes(X)
-        parts = [[gp.predict(x)[1].diagonal() for gp in self.arms_] for x in self._batches(X)]
-        var = torch.cat([torch.stack(part).sum(0) for part in parts]).clamp_min(0).numpy()
-        return Posterior(outcomes[:, 1] - outcomes[:, 0], var * self.y_scale_.std**2)
+        means, variances = self._marginals(X)
+        std = self.y_scale_.std
+        return Posterior((means[:, 1] - means[:, 0]) * std, variances.sum(1) * std**2)
 
     def _average(self, X: Floats) -> tuple[float, float]:
         x = torch.as_tensor(self.scale_(X))
@@ -215,24 +180,15 @@ class ArmGP(UncertainEffects, SavedEstimator):
         mean, var = float((mean1 - mean0).mean()), float((cov0 + cov1).mean())
         return mean * std, max(var, 0.0) * std**2
 
-    def _batches(self, X: Floats) -> tuple[Tensor, ...]:
-        return torch.as_tensor(self.scale_(X)).split(PEOPLE)
-
-
-def _check_size(n: int) -> None:
-    if n > LARGEST:
-        raise ValueError(
-            f"X has {n} rows, an exact GP takes at most {LARGEST}: give fewer rows, or take "
-            "DUERegressor, whose time grows with the rows and not with their cube"
-        )
+    def _marginals(self, X: Floats) -> tuple[Floats, Floats]:
+        """Means and variances of both arms, in standard units, (N, 2) each."""
+        x = torch.as_tensor(self.scale_(X))
+        means, variances = zip(*(gp.marginal(x) for gp in self.arms_), strict=True)
+        return torch.stack(means, 1).numpy(), torch.stack(variances, 1).numpy()
 
 
 def _scales(model: Any) -> dict[str, Any]:
-    return {
-        "feature_names": column_names(model),
-        "scale": model.scale_.as_lists(),
-        "y_scale": model.y_scale_.as_lists(),
-    }
+    return {"scale": model.scale_.as_lists(), "y_scale": model.y_scale_.as_lists()}
 
 
 def _recall_scales(model: Any, saved: dict[str, Any]) -> None:
@@ -241,10 +197,11 @@ def _recall_scales(model: Any, saved: dict[str, Any]) -> None:
     recall_columns(model, saved["feature_names"], len(model.scale_.mean))
 
 
-def _tensors(gp: ExactGP) -> Tensors:
+def _tensors(gp: ExactGP) -> dict[str, Tensor]:
     return {**gp.state_dict(), "x": gp.x, "y": gp.y[:, 0]}
 
 
-def _rebuild(tensors: Tensors, kernel: str) -> ExactGP:
-    gp = ExactGP(tensors.pop("x"), tensors.pop("y"), kernel)
-    return load_state(gp, tensors)
+def _rebuild(tensors: dict[str, Tensor], kernel: str) -> ExactGP:
+    gp = load_state(ExactGP(tensors.pop("x"), tensors.pop("y"), kernel), tensors)
+    gp.condition()
+    return gp

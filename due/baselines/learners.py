@@ -3,6 +3,8 @@
 S: τ(x) = g(x, 1) − g(x, 0), one regressor for all.   T: τ(x) = g_1(x) − g_0(x), one an arm.
 """
 
+from abc import abstractmethod
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesRegressor, RandomForestRegressor
 from sklearn.utils import check_random_state
 
-from due.baselines.mixture import set_random_states
 from due.estimators.effects import Posterior, SampledEffects, UncertainEffects
+from due.estimators.network import estimator
+from due.rows.randomness import set_random_states
 from due.rows.scale import Floats
 from due.rows.study import Study
 
@@ -19,19 +22,50 @@ FORESTS = (RandomForestRegressor, ExtraTreesRegressor)  # whose prediction is th
 TREES = 500
 
 
-class SLearner(SampledEffects):
-    """One regressor on [x, t], asked twice.
+@estimator
+class Learner(UncertainEffects):
+    """Abstract: both outcomes of a person from any regressor.
 
-    The uncertainty is a rule of thumb: the variance between the trees of a forest of
-    tree(x, 1) − tree(x, 0), which is no posterior. It needs no validation and learns from those
-    people too.
+    It needs no validation and learns from those people too.
 
     Parameters
     ----------
     estimator
         Any scikit-learn regressor; None is a random forest of 500 trees.
     random_state
-        Seed of the regressor; None leaves it as it is.
+        Seed of the regressors; None leaves them as they are.
+    """
+
+    estimator: Any = field(default=None, kw_only=False)
+    random_state: Any = None
+
+    @abstractmethod
+    def _arms(self, X: Floats) -> list[tuple[Any, Floats]]:
+        """The regressor of each arm, and the rows it is asked about."""
+
+    def _fresh(self, n: int) -> list[Any]:
+        """Unfitted regressors, each with a seed of its own if there is a `random_state`."""
+        blank = RandomForestRegressor(TREES) if self.estimator is None else self.estimator
+        regressors = [clone(blank) for _ in range(n)]
+        if self.random_state is None:
+            return regressors
+        generator = check_random_state(self.random_state)
+        return [set_random_states(regressor, generator) for regressor in regressors]
+
+    @property
+    def knows_variance(self) -> bool:  # type: ignore[override]
+        """Whether the regressors are forests."""
+        return self.estimator is None or isinstance(self.estimator, FORESTS)
+
+    def _outcomes(self, X: Floats) -> Floats:
+        return np.column_stack([regressor.predict(rows) for regressor, rows in self._arms(X)])
+
+
+class SLearner(Learner, SampledEffects):
+    """One regressor on [x, t], asked twice.
+
+    The uncertainty is a rule of thumb: the variance between the trees of a forest of
+    tree(x, 1) − tree(x, 0), which is no posterior. The arguments are those of `Learner`.
 
     Attributes
     ----------
@@ -49,43 +83,24 @@ class SLearner(SampledEffects):
     """
 
     _fitted = "regressor_"
-    regressor_: Any
-
-    def __init__(self, estimator: Any = None, *, random_state: Any = None) -> None:
-        self.estimator = estimator
-        self.random_state = random_state
 
     def _fit(self, study: Study, validation: Study | None) -> None:
         X, t, y = study.join(validation)
-        generator = check_random_state(self.random_state)
-        regressor = _fresh(self.estimator, self.random_state, generator)
-        self.regressor_ = regressor.fit(np.column_stack([X, t]), y)
+        self.regressor_ = self._fresh(1)[0].fit(np.column_stack([X, t]), y)
 
-    @property
-    def knows_variance(self) -> bool:  # type: ignore[override]
-        """Whether the regressor is a forest."""
-        return isinstance(self.regressor_, FORESTS)
-
-    def _outcomes(self, X: Floats) -> Floats:
-        return np.column_stack([self.regressor_.predict(rows) for rows in _arms(X)])
+    def _arms(self, X: Floats) -> list[tuple[Any, Floats]]:
+        return [(self.regressor_, np.column_stack([X, np.full(len(X), t)])) for t in (0.0, 1.0)]
 
     def _draws(self, X: Floats) -> Floats:
-        untreated, treated = (_by_tree(self.regressor_, rows) for rows in _arms(X))
+        untreated, treated = (_by_tree(*arm) for arm in self._arms(X))
         return treated - untreated
 
 
-class TLearner(UncertainEffects):
+class TLearner(Learner):
     """One regressor for untreated people, one for treated ones.
 
     The uncertainty is a rule of thumb: the variance between the trees of a forest, summed over
-    the arms, which is no posterior. It needs no validation and learns from those people too.
-
-    Parameters
-    ----------
-    estimator
-        Any scikit-learn regressor; None is a random forest of 500 trees.
-    random_state
-        Seed of the regressors; None leaves them as they are.
+    the arms, which is no posterior. The arguments are those of `Learner`.
 
     Attributes
     ----------
@@ -103,45 +118,22 @@ class TLearner(UncertainEffects):
     """
 
     _fitted = "regressors_"
-    regressors_: tuple[Any, Any]
-
-    def __init__(self, estimator: Any = None, *, random_state: Any = None) -> None:
-        self.estimator = estimator
-        self.random_state = random_state
 
     def _fit(self, study: Study, validation: Study | None) -> None:
         X, t, y = study.join(validation)
-        generator = check_random_state(self.random_state)
-        fresh = [_fresh(self.estimator, self.random_state, generator) for _ in range(2)]
-        self.regressors_ = (
-            fresh[0].fit(X[t == 0], y[t == 0]),
-            fresh[1].fit(X[t == 1], y[t == 1]),
-        )
+        untreated, treated = self._fresh(2)
+        self.regressors_ = untreated.fit(X[t == 0], y[t == 0]), treated.fit(X[t == 1], y[t == 1])
 
-    @property
-    def knows_variance(self) -> bool:  # type: ignore[override]
-        """Whether the regressors are forests."""
-        return isinstance(self.regressors_[0], FORESTS)
-
-    def _outcomes(self, X: Floats) -> Floats:
-        return np.column_stack([regressor.predict(X) for regressor in self.regressors_])
+    def _arms(self, X: Floats) -> list[tuple[Any, Floats]]:
+        return [(regressor, X) for regressor in self.regressors_]
 
     def _posterior(self, X: Floats) -> Posterior:
-        untreated, treated = (_by_tree(regressor, X) for regressor in self.regressors_)
+        untreated, treated = (_by_tree(*arm) for arm in self._arms(X))
         return Posterior(treated.mean(0) - untreated.mean(0), treated.var(0) + untreated.var(0))
 
     def _average(self, X: Floats) -> tuple[float, float]:
-        untreated, treated = (_by_tree(regressor, X).mean(1) for regressor in self.regressors_)
+        untreated, treated = (_by_tree(*arm).mean(1) for arm in self._arms(X))
         return float(treated.mean() - untreated.mean()), float(treated.var() + untreated.var())
-
-
-def _fresh(estimator: Any, random_state: Any, generator: np.random.RandomState) -> Any:
-    regressor = RandomForestRegressor(TREES) if estimator is None else clone(estimator)
-    return regressor if random_state is None else set_random_states(regressor, generator)
-
-
-def _arms(X: Floats) -> list[Floats]:
-    return [np.column_stack([X, np.full(len(X), float(t))]) for t in (0, 1)]
 
 
 def _by_tree(regressor: Any, X: Floats) -> Floats:

@@ -1,8 +1,8 @@
 """MC dropout (Gal & Ghahramani, 2016): n passes of one network, each with other units dropped."""
 
-from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from dataclasses import field
 from typing import Any
 
 import torch
@@ -12,59 +12,54 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from due.baselines.ensemble import kind_of
-from due.baselines.mixture import (
-    Ask,
-    Mixture,
-    MixtureClassifier,
-    MixtureEffects,
-    MixtureRegressor,
-    set_random_states,
-)
-from due.estimators.network import Trained
-from due.rows.checks import check_whole
-from due.storage.estimator import Found, Memory, column_names, restore
+from due.baselines.mixture import Ask, Mixture, MixtureClassifier, MixtureEffects, MixtureRegressor
+from due.estimators.effects import EffectEstimator
+from due.estimators.network import Trained, estimator
+from due.rows.checks import argument, check_whole
+from due.rows.randomness import own_randomness, set_random_states
+from due.storage.estimator import Found, Memory, restore
 
 Masks = dict[nn.Module, tuple[Tensor, Tensor]]  # slope and shift of each layer
 
 
+@estimator
 class Dropout(Mixture):
     """Abstract: one fitted clone of `estimator`, asked n times while it drops units."""
 
+    estimator: Any = field(kw_only=False)
+    n: int = argument(100, check_whole, kw_only=False)
+    random_state: Any = None
     _fitted = "estimator_"
-    estimator_: Any
-    seed_: int
-
-    def __init__(self, estimator: Any, n: int = 100, *, random_state: Any = None) -> None:
-        self.estimator = estimator
-        self.n = n
-        self.random_state = random_state
 
     def _learn(self, fit: Ask) -> None:
-        check_whole("n", self.n)
         model, generator = clone(self.estimator), check_random_state(self.random_state)
         if self.random_state is not None:
             set_random_states(model, generator)
-        _check_kind(model)
+        if not isinstance(model, Trained):
+            raise TypeError(
+                f"{type(model).__name__} has no passes with dropout: give one of our networks, "
+                "such as SoftmaxClassifier, NetworkRegressor or TARNet, or use DeepEnsemble"
+            )
         fitted = fit(model)
-        _check_dropout(fitted)
+        if not any(layer.p > 0 for layer in _dropout_layers(fitted.predictor_)):
+            raise ValueError(
+                f"the network of {type(fitted).__name__} has no dropout layer with p > 0, so all "
+                "passes would be equal: give it dropout, or use DeepEnsemble"
+            )
         self.estimator_, self.seed_ = fitted, int(generator.randint(2**31 - 1))
 
     def _each(self, ask: Ask) -> list[Any]:
+        drop = dropping if isinstance(self, EffectEstimator) else thinning
         model, answers = self.estimator_, []
-        with self._passes(model.predictor_, self.seed_) as masks:
+        with drop(model.predictor_, self.seed_) as masks:
             for _ in range(self.n):
-                masks.clear()
+                masks.clear()  # begins another pass
                 answers.append(ask(model))
         return answers
 
-    @abstractmethod
-    def _passes(self, network: nn.Module, seed: int) -> AbstractContextManager[Masks]:
-        """Within, the network drops units; clearing the masks begins another pass."""
-
     def _memory(self) -> Memory:
         config, tensors = self.estimator_._state()
-        learned = {"feature_names": column_names(self), "seed": self.seed_}
-        return Memory(learned, {"fitted": config}, tensors)
+        return Memory({"seed": self.seed_}, {"fitted": config}, tensors)
 
     def _recall(self, found: Found) -> None:
         saved = found.config["estimator"]
@@ -80,22 +75,13 @@ class Dropout(Mixture):
 class DropoutClassifier(Dropout, MixtureClassifier):
     """`MCDropout` of a classifier."""
 
-    def _passes(self, network: nn.Module, seed: int) -> AbstractContextManager[Masks]:
-        return thinning(network, seed)
-
 
 class DropoutRegressor(Dropout, MixtureRegressor):
     """`MCDropout` of a regressor."""
 
-    def _passes(self, network: nn.Module, seed: int) -> AbstractContextManager[Masks]:
-        return thinning(network, seed)
-
 
 class DropoutEffects(Dropout, MixtureEffects):
     """`MCDropout` of an estimator of treatment effects, with masks of each person and arm."""
-
-    def _passes(self, network: nn.Module, seed: int) -> AbstractContextManager[Masks]:
-        return dropping(network, seed)
 
 
 def MCDropout(
@@ -156,7 +142,7 @@ def thinning(network: nn.Module, seed: int) -> Iterator[Masks]:
 
     hooks = [layer.register_forward_hook(thin) for layer in _dropout_layers(network)]
     try:
-        with _drawing(network, seed):
+        with own_randomness(seed, _device(network)):
             yield masks
     finally:
         for hook in hooks:
@@ -169,7 +155,7 @@ def dropping(network: nn.Module, seed: int) -> Iterator[Masks]:
     layers = _dropout_layers(network)
     before = [layer.training for layer in layers]
     try:
-        with _drawing(network, seed):
+        with own_randomness(seed, _device(network)):
             for layer in layers:
                 layer.train()
             yield {}
@@ -191,30 +177,9 @@ def _draw(layer: nn.Module, row: Tensor) -> tuple[Tensor, Tensor]:
     return whole - shift, shift
 
 
-@contextmanager
-def _drawing(network: nn.Module, seed: int) -> Iterator[None]:
-    """Within, global draws come from the seed; the caller's generators stay as they are."""
-    device = next((p.device for p in network.parameters()), torch.device("cpu"))
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.manual_seed(seed)
-        yield
+def _device(network: nn.Module) -> torch.device | None:
+    return next((p.device for p in network.parameters()), None)
 
 
 def _dropout_layers(network: nn.Module) -> list[_DropoutNd]:
     return [module for module in network.modules() if isinstance(module, _DropoutNd)]
-
-
-def _check_kind(estimator: Any) -> None:
-    if not isinstance(estimator, Trained):
-        raise TypeError(
-            f"{type(estimator).__name__} has no passes with dropout: give one of our "
-            "networks, such as SoftmaxClassifier, NetworkRegressor or TARNet, or use DeepEnsemble"
-        )
-
-
-def _check_dropout(fitted: Any) -> None:
-    if not any(layer.p > 0 for layer in _dropout_layers(fitted.predictor_)):
-        raise ValueError(
-            f"the network of {type(fitted).__name__} has no dropout layer with p > 0, so all "
-            "passes would be equal: give it dropout, or use DeepEnsemble"
-        )

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -10,35 +10,15 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, get_tags
 from sklearn.utils.validation import check_is_fitted
 
-from due.estimators.effects import EffectInference, Posterior, UncertainEffects
+from due.estimators.effects import EffectEstimator, Posterior, UncertainEffects
 from due.estimators.regressor import Moments
 from due.metrics import entropy
+from due.rows.checks import check_arguments
 from due.rows.scale import Floats
 from due.rows.study import Study
 from due.storage.estimator import SavedEstimator, recall_columns
 
 Ask = Callable[[Any], Any]  # a question to one model
-
-
-@runtime_checkable
-class KnowsMoments(Protocol):
-    """A regressor that tells its own variance, apart from the noise."""
-
-    def moments(self, X: ArrayLike) -> Moments:
-        """Mean, and the two parts of the variance."""
-
-
-@runtime_checkable
-class KnowsEffects(Protocol):
-    """An estimator of effects that tells their variance, if `knows_variance`."""
-
-    knows_variance: bool
-
-    def effect_inference(self, X: ArrayLike) -> EffectInference:
-        """Effects and their standard errors."""
-
-    def ate_inference(self, X: ArrayLike) -> EffectInference:
-        """The average effect and its standard error."""
 
 
 class Mixture(SavedEstimator):
@@ -55,10 +35,6 @@ class Mixture(SavedEstimator):
     def _each(self, ask: Ask) -> list[Any]:
         """The answer of each model."""
 
-    @classmethod
-    def _arguments(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        return saved
-
     @property
     @abstractmethod
     def _one(self) -> Any:
@@ -67,9 +43,10 @@ class Mixture(SavedEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, self._fitted)
 
-    @abstractmethod
     def _recall_columns(self, names: list[str]) -> None:
-        """Know the columns of `fit` again, once the models are loaded."""
+        """Know the columns of `fit` again, once the models are loaded, which may know them."""
+        if isinstance(self, EffectEstimator):
+            recall_columns(self, names, self._one.n_features_in_)
 
 
 class Delegating(Mixture):
@@ -77,10 +54,9 @@ class Delegating(Mixture):
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train on rows X with targets y; a weight counts as so many repetitions."""
-        if sample_weight is None:
-            self._learn(lambda model: model.fit(X, y))
-        else:
-            self._learn(lambda model: model.fit(X, y, sample_weight=sample_weight))
+        check_arguments(self)
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        self._learn(lambda model: model.fit(X, y, **weights))
         return self
 
     @property
@@ -92,9 +68,6 @@ class Delegating(Mixture):
     def feature_names_in_(self) -> NDArray[Any]:
         """Names of the columns of X in `fit`, where it had any."""
         return np.asarray(self._one.feature_names_in_)
-
-    def _recall_columns(self, names: list[str]) -> None:
-        """The models know them."""
 
     def __sklearn_tags__(self) -> Tags:
         return get_tags(self.estimator)
@@ -162,8 +135,7 @@ class MixtureEffects(UncertainEffects, Mixture):
         self._learn(lambda model: model.fit(study.y, study.t, study.X, validation=held_out))
 
     def _outcomes(self, X: Floats) -> Floats:
-        mean: Floats = np.mean(self._each(lambda model: model.potential_outcomes(X)), axis=0)
-        return mean
+        return np.mean(self._each(lambda model: model.potential_outcomes(X)), axis=0)
 
     def sample_effect(self, X: ArrayLike) -> Floats:
         """The effect that each model gives each person, shape (N, S)."""
@@ -178,30 +150,16 @@ class MixtureEffects(UncertainEffects, Mixture):
         means, own = zip(*self._each(lambda model: _average_effect(model, X)), strict=True)
         return float(np.mean(means)), float(np.var(means) + np.mean(own))
 
-    def _recall_columns(self, names: list[str]) -> None:
-        recall_columns(self, names, self._one.n_features_in_)
-
-
-def set_random_states(model: Any, generator: np.random.RandomState) -> Any:
-    """The model, each of whose `random_state`s is a number from the generator."""
-    names = sorted(model.get_params(deep=True))
-    seeds = {
-        name: int(generator.randint(2**31 - 1))
-        for name in names
-        if name.rpartition("__")[2] == "random_state"
-    }
-    return model.set_params(**seeds)
-
 
 def _moments(model: Any, X: ArrayLike) -> Moments:
-    if isinstance(model, KnowsMoments):
-        return model.moments(X)
+    if hasattr(model, "moments"):
+        return Moments(*model.moments(X))
     mean = model.predict(X)
     return Moments(mean, np.zeros_like(mean), np.zeros_like(mean))
 
 
 def _effects(model: Any, X: Floats) -> Posterior:
-    if isinstance(model, KnowsEffects) and model.knows_variance:
+    if getattr(model, "knows_variance", False):
         found = model.effect_inference(X)
         return Posterior(found.point_estimate, found.var)
     effects = model.effect(X)
@@ -209,7 +167,7 @@ def _effects(model: Any, X: Floats) -> Posterior:
 
 
 def _average_effect(model: Any, X: Floats) -> tuple[float, float]:
-    if isinstance(model, KnowsEffects) and model.knows_variance:
+    if getattr(model, "knows_variance", False):
         found = model.ate_inference(X)
         return float(found.point_estimate[0]), float(found.var[0])
     return float(model.effect(X).mean()), 0.0

@@ -14,12 +14,15 @@ from due.methods.svdkl import GridGP, SVDKLGaussian, check_grid
 from due.rows.checks import argument, check_positive, check_whole, or_none
 from due.training import Recipe
 
-RECIPE = Recipe(lr=2e-3, warm_up=20, patience=30)
-
 
 @estimator
 class PlainRegressor(Regressor):
     """Abstract: a `Regressor` whose rows are independent of one another."""
+
+    _recipe = Recipe(lr=2e-3, warm_up=20, patience=30)
+
+    def _default_recipe(self, n: int) -> Recipe:
+        return self._recipe
 
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
         """Mean of y, with the standard deviation of a new observation, noise included."""
@@ -50,9 +53,6 @@ class NetworkRegressor(PlainRegressor):
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> GaussianNetwork:
         return GaussianNetwork(f, J, T)
-
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
-        return RECIPE
 
 
 @estimator
@@ -92,15 +92,13 @@ class SNGPRegressor(PlainRegressor):
     ridge: float = argument(1.0, check_positive)
     sigma2: float | None = argument(None, or_none(check_positive))
     layer_norm: bool = False
+    _recipe = Recipe(head_lr=1e-2).over(PlainRegressor._recipe)
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> SNGPGaussian:
         gp = random_features(self, J, T)
         if self.sigma2 is None:
             return SNGPGaussian(f, gp, n, learn_sigma2=True)
         return SNGPGaussian(f, gp, n, float(self.sigma2))
-
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
-        return Recipe(head_lr=1e-2).over(RECIPE)
 
 
 @estimator
@@ -130,9 +128,7 @@ class SVDKLRegressor(PlainRegressor):
     """
 
     n_grid: int = argument(64, check_grid)
+    _recipe = Recipe(head_lr=2e-2).over(PlainRegressor._recipe)
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> SVDKLGaussian:
         return SVDKLGaussian(f, GridGP(J, self.n_grid), T, n)
-
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
-        return Recipe(head_lr=2e-2).over(RECIPE)

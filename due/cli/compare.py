@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -42,16 +42,8 @@ def compare(
     with one_line_errors(debug):
         from due.compare.run import compare as run  # imports torch, which the help does without
 
-        comparison = run(
-            data,
-            out,
-            methods=methods,
-            seeds=seeds,
-            jobs=jobs,
-            smoke=smoke,
-            command=command_line(),
-            say=say,
-        )
+        given: dict[str, Any] = {"methods": methods, "seeds": seeds, "jobs": jobs, "smoke": smoke}
+        comparison = run(data, out, **given, command=command_line(), say=say)
         if as_json:
             typer.echo(json.dumps(comparison.report, indent=2))
             return

@@ -67,14 +67,8 @@ def reproduce(
 ) -> None:
     """Reproduce one figure or table of the paper."""
     preset = "smoke" if smoke else preset
-    given: dict[str, Any] = {
-        "seeds": seeds,
-        "threads": threads,
-        "trials": trials,
-        "methods": methods,
-        "data": data,
-        "jobs": jobs,
-    }
+    given: dict[str, Any] = {"seeds": seeds, "threads": threads, "trials": trials}
+    given |= {"methods": methods, "data": data, "jobs": jobs}
     with one_line_errors(debug):
         check(artefact, preset, given)
         from due.experiments.artefact import Options  # imports torch, which the help does without

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
+FIGURES = ("matplotlib", "rdata")  # what only the figures and tables of the paper need
 Smoke = Annotated[bool, typer.Option("--smoke", help="Seconds: same code, tiny settings.")]
 
 
@@ -44,7 +45,9 @@ def one_line_errors(debug: bool) -> Iterator[None]:
             raise
         text = " ".join(str(error).split()) or type(error).__name__
         ours = isinstance(error, ValueError | OSError) or type(error) is ImportError
-        if not ours:  # it names no remedy
+        if isinstance(error, ModuleNotFoundError) and error.name in FIGURES:
+            text = f"{error.name} is not installed: pip install 'due[paper]'"
+        elif not ours:  # it names no remedy
             text = f"{type(error).__name__}: {text}; --debug shows where it came from"
         typer.echo(f"error: {text}", err=True)
         raise typer.Exit(1) from None

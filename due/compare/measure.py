@@ -21,25 +21,17 @@ def measure(model: Any, task: Task, classes: bool) -> Json:
     model.fit(task.X, task.y)
     fitted = time.process_time() - began
     inside, outside = model.uncertainty(task.X_test), model.uncertainty(task.X_far)
-    quality = of_classes(model, task) if classes else of_values(model, task)
-    return (
-        quality
-        | of_ood_score(model, task)
-        | {
-            "auroc": metrics.auroc(inside, outside),
-            "aupr": metrics.aupr(inside, outside),
-            "fpr95": metrics.fpr95(inside, outside),
-            "fit_seconds": fitted,
-            "predict_seconds": min(_seconds(model, task.X_test) for _ in range(REPEATS)),
-        }
-    )
-
-
-def of_ood_score(model: Any, task: Task) -> Json:
-    """AUROC of far rows by the model's `ood_score`, if it has one."""
-    if not hasattr(model, "ood_score"):
-        return {}
-    return {"ood_auroc": metrics.auroc(model.ood_score(task.X_test), model.ood_score(task.X_far))}
+    numbers = of_classes(model, task) if classes else of_values(model, task)
+    if hasattr(model, "ood_score"):
+        scores = model.ood_score(task.X_test), model.ood_score(task.X_far)
+        numbers["ood_auroc"] = metrics.auroc(*scores)
+    return numbers | {
+        "auroc": metrics.auroc(inside, outside),
+        "aupr": metrics.aupr(inside, outside),
+        "fpr95": metrics.fpr95(inside, outside),
+        "fit_seconds": fitted,
+        "predict_seconds": min(_seconds(model, task.X_test) for _ in range(REPEATS)),
+    }
 
 
 def of_classes(model: Any, task: Task) -> Json:

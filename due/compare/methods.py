@@ -6,20 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from due.baselines import (
-    GPDNN,
-    DDUClassifier,
-    DeepEnsemble,
-    DUQClassifier,
-    ExactGPRegressor,
-    MCDropout,
-    NetworkRegressor,
-    SNGPClassifier,
-    SNGPRegressor,
-    SoftmaxClassifier,
-    SVDKLClassifier,
-    SVDKLRegressor,
-)
+from due import baselines
 from due.estimators import DUEClassifier, DUERegressor
 from due.experiments.contender import Contender
 from due.networks import FCResNet
@@ -36,7 +23,7 @@ def ensemble(make: Make) -> Contender:
     """Five models, each from its own start."""
     return Contender(
         "Deep Ensemble of 5",
-        lambda seed, **given: DeepEnsemble(make(**given), 5, random_state=seed),
+        lambda seed, **given: baselines.DeepEnsemble(make(**given), 5, random_state=seed),
     )
 
 
@@ -44,7 +31,7 @@ def mc_dropout(make: Make) -> Contender:
     """One model with dropout; a shared network replaces the one with dropout."""
     return Contender(
         "MC dropout, 100 passes",
-        lambda seed, **given: MCDropout(
+        lambda seed, **given: baselines.MCDropout(
             make(**{"extractor": with_dropout, **given}), random_state=seed
         ),
     )
@@ -62,25 +49,25 @@ def tiny(shape: torch.Size) -> nn.Module:
 
 SMOKE = {"extractor": tiny, "epochs": 2}
 CLASSIFIERS = {
-    "softmax": alone("Softmax", SoftmaxClassifier),
+    "softmax": alone("Softmax", baselines.SoftmaxClassifier),
     "due": alone("DUE", DUEClassifier),
-    "ensemble": ensemble(SoftmaxClassifier),
-    "mc-dropout": mc_dropout(SoftmaxClassifier),
-    "duq": alone("DUQ", DUQClassifier),
-    "sngp": alone("SNGP", SNGPClassifier, version=2),
-    "svdkl": alone("SV-DKL", SVDKLClassifier, version=2),
-    "svdkl-free": alone("SV-DKL, no bound", SVDKLClassifier, version=2, c=None),
-    "gpdnn": alone("GPDNN", GPDNN),
-    "ddu": alone("DDU", DDUClassifier),
+    "ensemble": ensemble(baselines.SoftmaxClassifier),
+    "mc-dropout": mc_dropout(baselines.SoftmaxClassifier),
+    "duq": alone("DUQ", baselines.DUQClassifier),
+    "sngp": alone("SNGP", baselines.SNGPClassifier, version=2),
+    "svdkl": alone("SV-DKL", baselines.SVDKLClassifier, version=2),
+    "svdkl-free": alone("SV-DKL, no bound", baselines.SVDKLClassifier, version=2, c=None),
+    "gpdnn": alone("GPDNN", baselines.GPDNN),
+    "ddu": alone("DDU", baselines.DDUClassifier),
 }
 REGRESSORS = {
-    "network": alone("Network", NetworkRegressor),
+    "network": alone("Network", baselines.NetworkRegressor),
     "due": alone("DUE", DUERegressor),
-    "ensemble": ensemble(NetworkRegressor),
-    "mc-dropout": mc_dropout(NetworkRegressor),
-    "sngp": alone("SNGP", SNGPRegressor),
-    "svdkl": alone("SV-DKL", SVDKLRegressor),
-    "svdkl-free": alone("SV-DKL, no bound", SVDKLRegressor, c=None),
-    "exact-gp": Contender("Exact GP", lambda seed, **given: ExactGPRegressor()),
+    "ensemble": ensemble(baselines.NetworkRegressor),
+    "mc-dropout": mc_dropout(baselines.NetworkRegressor),
+    "sngp": alone("SNGP", baselines.SNGPRegressor),
+    "svdkl": alone("SV-DKL", baselines.SVDKLRegressor),
+    "svdkl-free": alone("SV-DKL, no bound", baselines.SVDKLRegressor, c=None),
+    "exact-gp": Contender("Exact GP", lambda seed, **given: baselines.ExactGPRegressor()),
 }
 ENGINES = {"svdkl": "gpytorch", "svdkl-free": "gpytorch"}  # in the extra `rivals`

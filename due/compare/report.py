@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import numpy as np
 from matplotlib.figure import Figure
 
 from due.compare.tasks import DATA
@@ -40,19 +41,12 @@ def summarise(methods: Mapping[str, Contender], lines: Mapping[str, Mapping[int,
 
 def _times(lines: Mapping[int, Json], reference: Mapping[int, Json]) -> Json:
     """Times as multiples of the reference's on the same seed."""
-    both = [
-        (line["numbers"], reference[seed]["numbers"])
-        for seed, line in lines.items()
-        if seed in reference
-    ]
-    if not both:
-        return {}
-    return {
-        f"{key}_time": spread(
-            [mine[f"{key}_seconds"] / its[f"{key}_seconds"] for mine, its in both]
-        )
-        for key in ("fit", "predict")
-    }
+    pairs = [(lines[seed], reference[seed]) for seed in lines if seed in reference]
+    times = {}
+    for name in ("fit", "predict") if pairs else ():
+        mine, its = np.array([[x["numbers"][f"{name}_seconds"] for x in pair] for pair in pairs]).T
+        times[f"{name}_time"] = spread(mine / its)
+    return times
 
 
 def columns(report: Json) -> dict[str, str]:
@@ -89,7 +83,7 @@ def notes(report: Json) -> list[str]:
 
 def _seeds(report: Json) -> str:
     counts = [len(row["seeds"]) for row in report["methods"].values()]
-    fewest, most = min(counts, default=0), max(counts, default=0)
+    fewest, most = min(counts), max(counts)
     if most == 1:
         return "one seed"
     some = f"{most}" if fewest == most else f"{fewest} to {most}"

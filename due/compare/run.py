@@ -6,6 +6,7 @@ method's settings, what its estimator was built with and its version, are those 
 
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,7 +61,10 @@ def compare(
     journal = Journal(out / f"compare-{data}.jsonl", ("method", "seed"), ("numbers",))
     failures = run(data, chosen, settings, journal, seeds, jobs, shared, say)
 
-    lines = {name: _lines(journal, name, settings[name], seeds) for name in chosen}
+    lines: dict[str, dict[int, Json]] = {name: {} for name in chosen}
+    for name, seed in product(chosen, range(seeds)):
+        if (line := journal.find(settings[name], method=name, seed=seed)) is not None:
+            lines[name][seed] = line
     rows = summarise(chosen, lines)
     if not rows:
         raise ValueError(f"no fit succeeded; the first: {failures[0]}")
@@ -82,7 +86,7 @@ def runnable(
 ) -> dict[str, Contender]:
     """The methods asked for, after the one that times are relative to; None is all that can run."""
     chosen = choose(names, known)
-    absent = [name for name in chosen if not _engine_found(name)]
+    absent = [name for name in chosen if name in ENGINES and find_spec(ENGINES[name]) is None]
     if absent and names is not None:
         raise ImportError(f"{absent[0]} needs {ENGINES[absent[0]]}: pip install 'due[rivals]'")
     if absent:
@@ -90,10 +94,6 @@ def runnable(
     reference = next(iter(known))
     rest = {name: method for name, method in chosen.items() if name not in absent}
     return {reference: known[reference], **rest}
-
-
-def _engine_found(name: str) -> bool:
-    return name not in ENGINES or find_spec(ENGINES[name]) is not None
 
 
 def run(
@@ -114,10 +114,13 @@ def run(
     failures = []
     for name, seed, found in Parallel(jobs, return_as="generator_unordered", batch_size=1)(work):
         if isinstance(found, str):
+            in_short = found
             failures.append(f"{name}, seed {seed}: {found}")
         else:
+            first = next(iter(found))
+            in_short = f"{first} {found[first]:.4g}, AUROC {found['auroc']:.3f}"
             journal.add(settings[name], {"numbers": found}, method=name, seed=seed)
-        say(f"{name}, seed {seed}: {found if isinstance(found, str) else _in_short(found)}")
+        say(f"{name}, seed {seed}: {in_short}")
     return failures
 
 
@@ -137,14 +140,3 @@ def attempt(
         raise
     except Exception as error:
         return name, seed, message(error)
-
-
-def _lines(journal: Journal, method: str, settings: Json, seeds: int) -> dict[int, Json]:
-    """Finished fits of a method by seed."""
-    found = {seed: journal.find(settings, method=method, seed=seed) for seed in range(seeds)}
-    return {seed: line for seed, line in found.items() if line is not None}
-
-
-def _in_short(numbers: Json) -> str:
-    first = next(iter(numbers))
-    return f"{first} {numbers[first]:.4g}, AUROC {numbers['auroc']:.3f}"

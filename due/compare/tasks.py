@@ -1,7 +1,7 @@
 """Data sets to compare methods on: rows to learn from, rows like them, and rows far from them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,25 +27,12 @@ class Task(NamedTuple):
     X_far: Floats
 
 
-@dataclass(frozen=True)
-class DataSet:
+class DataSet(NamedTuple):
     """`load` makes the task of a seed; `far` describes its far rows."""
 
     classes: bool
     far: str
     load: Callable[[int], Task]
-
-
-def digits(seed: int) -> Task:
-    """Digits 0 to 4, of which 30 % are test rows; 5 to 9 are far."""
-    X, y = datasets.load_digits(return_X_y=True)
-    return _split(X[y < 5], y[y < 5], X[y >= 5], seed)
-
-
-def wine(seed: int) -> Task:
-    """Two cultivars, of which 30 % are test rows; the third is far."""
-    X, y = datasets.load_wine(return_X_y=True)
-    return _split(X[y < 2], y[y < 2], X[y == 2], seed)
 
 
 def moons(seed: int) -> Task:
@@ -62,40 +49,31 @@ def cosines(seed: int) -> Task:
     return Task(rows.X, rows.y, fresh.X, fresh.y, _away(grid, rows.X))
 
 
-def diabetes(seed: int) -> Task:
-    """scikit-learn's table of 442 patients, of which 30 % are test rows; those moved are far."""
-    X, y = datasets.load_diabetes(return_X_y=True)
-    return _with_moved_rows(X, y, seed)
+def unseen(load: Callable[..., Any], known: int, seed: int) -> Task:
+    """The first `known` classes of a table, of which 30 % are test rows; the others are far."""
+    X, y = load(return_X_y=True)
+    rows = y < known
+    parts = train_test_split(X[rows], y[rows], test_size=0.3, random_state=seed, stratify=y[rows])
+    return Task(parts[0], parts[2], parts[1], parts[3], X[~rows])
 
 
-def breast_cancer(seed: int) -> Task:
-    """scikit-learn's table of 569 patients, of which 30 % are test rows; those moved are far."""
-    X, y = datasets.load_breast_cancer(return_X_y=True)
-    return _with_moved_rows(X, y, seed)
+def moved(load: Callable[..., Any], seed: int) -> Task:
+    """A table of scikit-learn, of which 30 % are test rows; those moved are far."""
+    parts = train_test_split(*load(return_X_y=True), test_size=0.3, random_state=seed)
+    return _with_moved_rows(parts[0], parts[2], parts[1], parts[3], seed)
 
 
-def _uci(name: str) -> Callable[[int], Task]:
-    def load(seed: int) -> Task:
-        rows = uci.load(name, seed)
-        return Task(*rows, _move(rows.X_test, rows.X_train, seed))
-
-    return load
+def of_uci(name: str, seed: int) -> Task:
+    """The split of this number of a UCI set; its test rows moved are far."""
+    return _with_moved_rows(*uci.load(name, seed), seed)
 
 
-def _split(X: Floats, y: NDArray[Any], far: Floats, seed: int) -> Task:
-    parts = train_test_split(X, y, test_size=0.3, random_state=seed, stratify=y)
-    return Task(parts[0], parts[2], parts[1], parts[3], far)
-
-
-def _with_moved_rows(X: Floats, y: NDArray[Any], seed: int) -> Task:
-    train, test, y_train, y_test = train_test_split(X, y, test_size=0.3, random_state=seed)
-    return Task(train, y_train, test, y_test, _move(test, train, seed))
-
-
-def _move(X: Floats, like: Floats, seed: int) -> Floats:
-    """Each column of each row up or down by three standard deviations."""
-    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=X.shape)
-    return X + MOVED * like.std(0) * signs
+def _with_moved_rows(
+    X: Floats, y: NDArray[Any], X_test: Floats, y_test: NDArray[Any], seed: int
+) -> Task:
+    """Each column of each test row up or down by three standard deviations."""
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], size=X_test.shape)
+    return Task(X, y, X_test, y_test, X_test + MOVED * X.std(0) * signs)
 
 
 def _away(points: Floats, X: Floats) -> Floats:
@@ -104,12 +82,13 @@ def _away(points: Floats, X: Floats) -> Floats:
 
 ON_GRID = f"points more than {FAR:g} from any training row"
 BY_MOVING = f"test rows with each column moved by {MOVED:g} standard deviations"
+DIGITS, WINE = "digits 5 to 9, which no method has seen", "a cultivar that no method has seen"
 DATA = {
-    "digits": DataSet(True, "digits 5 to 9, which no method has seen", digits),
+    "digits": DataSet(True, DIGITS, partial(unseen, datasets.load_digits, 5)),
     "moons": DataSet(True, ON_GRID, moons),
-    "wine": DataSet(True, "a cultivar that no method has seen", wine),
-    "breast-cancer": DataSet(True, BY_MOVING, breast_cancer),
-    "diabetes": DataSet(False, BY_MOVING, diabetes),
+    "wine": DataSet(True, WINE, partial(unseen, datasets.load_wine, 2)),
+    "breast-cancer": DataSet(True, BY_MOVING, partial(moved, datasets.load_breast_cancer)),
+    "diabetes": DataSet(False, BY_MOVING, partial(moved, datasets.load_diabetes)),
     "cosines": DataSet(False, ON_GRID, cosines),
-    **{name: DataSet(False, BY_MOVING, _uci(name)) for name in uci.NAMES},
+    **{name: DataSet(False, BY_MOVING, partial(of_uci, name)) for name in uci.NAMES},
 }

@@ -35,8 +35,7 @@ def fetch(name: str, url: str, checksum: str, *, cache: Path | None = None) -> P
     DUE_DATA, then `cache` (the user's cache folder unless given), then `url`. What comes from
     `url` must have `checksum`: a SHA-256 in hex, or "md5:…", "sha1:…" where only that is published.
     """
-    own = find(name)
-    if own is not None:
+    if (own := find(name)) is not None:
         return own
     folder = cache or pooch.os_cache("due")
     try:

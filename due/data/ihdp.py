@@ -44,7 +44,7 @@ class Split(NamedTuple):
 
 
 class IHDP(NamedTuple):
-    """One trial. Models see (y − y_mean) / y_std, the moments of train and validation together."""
+    """One trial; y_mean and y_std are those of train and validation together."""
 
     train: Split
     validation: Split
@@ -72,20 +72,10 @@ def load(seed: int, covariate_shift: bool = False) -> IHDP:
         rest = rest[population.X[rest, MARRIED] == 1]
         population = population._replace(X=np.delete(population.X, MARRIED, axis=1))
         columns = COLUMNS[:MARRIED] + COLUMNS[MARRIED + 1 :]
-    train, validation = train_test_split(rest, test_size=0.3, random_state=seed)
-    return IHDP(
-        train=_take(population, train),
-        validation=_take(population, validation),
-        test=_take(population, test),
-        y_mean=float(population.y[rest].mean()),
-        y_std=float(population.y[rest].std()),
-        omega=omega,
-        columns=columns,
-    )
-
-
-def _take(population: Split, rows: Int[ndarray, "N"]) -> Split:
-    return Split(*(array[rows] for array in population))
+    parts = (*train_test_split(rest, test_size=0.3, random_state=seed), test)
+    train, validation, test = (Split(*(array[rows] for array in population)) for rows in parts)
+    y = population.y[rest]
+    return IHDP(train, validation, test, float(y.mean()), float(y.std()), omega, columns)
 
 
 def _simulate(seed: int) -> tuple[Split, float]:
@@ -122,8 +112,7 @@ def _frame() -> dict[str, Float[ndarray, "985"]]:
     try:
         return _read_rdata()
     except (ImportError, DownloadError):
-        copy = _econml_copy()
-        if copy is None:
+        if (copy := _econml_copy()) is None:
             raise
         return _read_econml(copy)
 
@@ -132,7 +121,7 @@ def _read_rdata() -> dict[str, Float[ndarray, "985"]]:
     try:
         import rdata
     except ImportError as error:
-        raise ImportError("IHDP is an R file: pip install 'due[causal]'") from error
+        raise ImportError("IHDP is an R file: pip install 'due[paper]'") from error
     frame = rdata.read_rda(fetch("ihdp/ihdp.RData", URL, SHA256))["ihdp"]
     return {name: frame[name].to_numpy(dtype=np.float64) for name in frame}
 

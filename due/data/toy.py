@@ -45,8 +45,7 @@ def two_moons(n: int = 1500, *, noise: float = 0.1, seed: int = 0) -> Moons:
     >>> two_moons(4, noise=0.0).X.round(2).tolist()
     [[0.0, 0.5], [2.0, 0.5], [-1.0, 0.0], [1.0, 0.0]]
     """
-    X, y = make_moons(n, noise=noise, random_state=seed)
-    return Moons(X, y)
+    return Moons(*make_moons(n, noise=noise, random_state=seed))
 
 
 def grid_points(n: int) -> Float[ndarray, "G 2"]:

@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -143,8 +142,7 @@ class DUECATE(UncertainEffectNetwork):
         mean, cov = self._ask_jointly(self.predictor_.joint, self._people(X))
         values, vectors = np.linalg.eigh(cov)  # singular where people repeat
         noise = check_random_state(random_state).standard_normal((len(values), n_samples))
-        draws: Floats = mean[:, None] + vectors @ (np.sqrt(values.clip(0))[:, None] * noise)
-        return draws
+        return mean[:, None] + vectors @ (np.sqrt(values.clip(0))[:, None] * noise)
 
     def _tables(
         self, study: Study, validation: Study | None, seed: int
@@ -184,26 +182,18 @@ class DUECATE(UncertainEffectNetwork):
         return TreatmentDUE(f, gp, Gaussian(T), n, bound=self.bound, finish=self.finish)
 
     def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> Method:
-        found: Method = rebuild(config, tensors, self._network(torch.Size(self.row_shape_)))
-        return found
+        return rebuild(config, tensors, self._network(torch.Size(self.row_shape_)))
 
     def _network(self, shape: torch.Size) -> nn.Module:
-        network = partial(treated_network, self.extractor, self.treatment, self.own_scale)
-        return build_network(network, shape)
+        """The network on rows [x, t] of the given shape."""
+        build = self.extractor or default_encoder
+        if self.treatment == "input":
+            return build_network(build, shape)
+        return AppendTreatment(build_network(build, torch.Size([shape[0] - 1])), self.own_scale)
 
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
+    def _default_recipe(self, n: int) -> Recipe:
         own = Recipe(epochs=1000, lr=4e-3, head_lr=1.6e-2, weight_decay=DECAY / n, patience=60)
         return own.over(gp_recipe(self.bound, n))
-
-
-def treated_network(
-    extractor: Extractor | None, treatment: str, own_scale: bool, shape: torch.Size
-) -> nn.Module:
-    """The network on rows [x, t] of the given shape."""
-    build = extractor or default_encoder
-    if treatment == "input":
-        return build_network(build, shape)
-    return AppendTreatment(build_network(build, torch.Size([shape[0] - 1])), own_scale)
 
 
 def default_encoder(shape: torch.Size) -> PreactivationResNet:

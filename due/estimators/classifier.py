@@ -16,16 +16,7 @@ from due.gp.kernels import KINDS
 from due.gp.likelihoods import METHODS
 from due.methods.due import DUE
 from due.predictor import ClassPredictor
-from due.rows.checks import (
-    argument,
-    check_classes,
-    check_rows,
-    check_training_rows,
-    check_weight,
-    check_whole,
-    goes_on,
-    one_of,
-)
+from due.rows.checks import argument, check_classes, check_rows, check_training, check_whole, one_of
 from due.rows.scale import Floats
 from due.rows.source import canonical
 from due.training import Recipe
@@ -41,35 +32,16 @@ class ClassUncertainty(NamedTuple):
     ood_score: Floats  # in [0, 1], 1 far from the data
 
 
-class Labels:
-    """Types of what `fit` of a classifier leaves behind."""
-
-    classes_: NDArray[Any]
-    predictor_: ClassPredictor
-
-
 @estimator
-class Classifier(ClassifierMixin, Labels, NetworkEstimator):
-    """Abstract: a `NetworkEstimator` of class probabilities.
+class Classifier(ClassifierMixin, NetworkEstimator):
+    """Abstract: a `NetworkEstimator` of class probabilities."""
 
-    Parameters
-    ----------
-    scale_inputs
-        Standardise the inputs; False takes X as it is, for those who have prepared it.
-    warm_start
-        Let `fit` go on from the last fit: its scaling and its method stay, whatever the arguments
-        say now.
-    """
-
-    scale_inputs: bool = True
-    warm_start: bool = False
+    _recipe = Recipe(lr=2e-3, warm_up=20, patience=20)
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Train on rows X with labels y of any type; a weight counts as so many repetitions."""
-        anew = not goes_on(self)
-        inputs, labels = check_training_rows(self, X, y, anew)
+        inputs, labels, weight, anew = check_training(self, X, y, sample_weight)
         check_classification_targets(labels)
-        weight = check_weight(sample_weight, inputs)
         classes, codes = np.unique(labels, return_inverse=True)
         check_classes(classes, None if anew else self.classes_)
         self.classes_ = classes
@@ -80,8 +52,7 @@ class Classifier(ClassifierMixin, Labels, NetworkEstimator):
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Class probabilities, shape (N, T), in the order of `classes_`."""
         rows = check_rows(self, X)
-        probabilities: Floats = self._ask(self.predictor_.probabilities, rows)
-        return probabilities
+        return self._ask(self.predictor_.probabilities, rows)
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
         """The most probable label of each row."""
@@ -91,8 +62,10 @@ class Classifier(ClassifierMixin, Labels, NetworkEstimator):
     def uncertainty(self, X: ArrayLike) -> Floats:
         """How uncertain each row is, shape (N,): the entropy, or the score the method has."""
         rows = check_rows(self, X)
-        scores: Floats = self._ask(self.predictor_.uncertainty, rows)
-        return scores
+        return self._ask(self.predictor_.uncertainty, rows)
+
+    def _default_recipe(self, n: int) -> Recipe:
+        return self._recipe
 
     def _wrap(self, model: nn.Module) -> ClassPredictor:
         return ClassPredictor(model, self.scale_)
@@ -156,6 +129,7 @@ random_state, device, verbose
     kernel: str = argument("rbf", one_of(KINDS))
     warm_start_q: bool = True
     probabilities: str = argument("quasi", one_of(METHODS))
+    _recipe = Recipe(lr=5e-4, head_lr=5e-3, warm_up=20, patience=20)
 
     def uncertainty_details(self, X: ArrayLike) -> ClassUncertainty:
         """Entropy with its two parts, the latent variance and the OOD score."""
@@ -166,6 +140,3 @@ random_state, device, verbose
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> DUE:
         gp = InducingGP(torch.zeros(inducing(self.n_inducing, n), J), T, kernel=self.kernel)
         return DUE(f, gp, Softmax(T, self.probabilities), n, warm=self.warm_start_q)
-
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
-        return Recipe(lr=5e-4, head_lr=5e-3, warm_up=20, patience=20)

@@ -15,23 +15,15 @@ from due.rows.source import Table
 from due.rows.study import Study
 
 
-class Outcomes:
-    """Types of what `fit` of an effect network leaves behind."""
-
-    y_scale_: Scale
-    predictor_: EffectPredictor
-
-
 @estimator
-class EffectNetwork(Outcomes, Trained, EffectEstimator):
+class EffectNetwork(Trained, EffectEstimator):
     """Abstract: both outcomes of a person from one network."""
 
     validation_fraction: float = argument(0.3, check_fraction)
     _fitted = "predictor_"
 
     def _outcomes(self, X: Floats) -> Floats:
-        outcomes: Floats = self._ask(self.predictor_.outcomes, X)
-        return outcomes
+        return self._ask(self.predictor_.outcomes, X)
 
     @abstractmethod
     def _tables(

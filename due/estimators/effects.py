@@ -36,7 +36,7 @@ class EffectInference:
 
     def conf_int(self, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """Lower and upper end of the central 1 − alpha credible interval of each effect."""
-        half = _quantile(alpha) * self.stderr
+        half = quantile(alpha) * self.stderr
         return self.point_estimate - half, self.point_estimate + half
 
     def zstat(self, value: float = 0.0) -> Floats:
@@ -135,8 +135,7 @@ class EffectEstimator(BaseEstimator):
 
     def _rows(self, X: ArrayLike | None, reset: bool) -> Floats:
         check_columns(X)
-        rows: Floats = validate_data(self, X, dtype=np.float64, reset=reset)
-        return rows
+        return validate_data(self, X, dtype=np.float64, reset=reset)
 
 
 class UncertainEffects(EffectEstimator):
@@ -214,7 +213,8 @@ class SampledEffects(UncertainEffects):
         return float(means.mean()), float(means.var())
 
 
-def _quantile(alpha: float) -> float:
+def quantile(alpha: float) -> float:
+    """Standard deviations from the mean to the ends of the central 1 − alpha interval."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha={alpha} is not between 0 and 1; 0.05 gives 95 % intervals")
     return float(norm.ppf(1 - alpha / 2))

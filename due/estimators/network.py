@@ -18,14 +18,7 @@ from due.rows.checks import argument, check_fraction, check_positive, check_rows
 from due.rows.randomness import own_randomness, seeded
 from due.rows.scale import Floats, Scale, fit_input_scale
 from due.rows.source import ROWS, Rows, Table, split
-from due.storage.estimator import (
-    Found,
-    Memory,
-    SavedEstimator,
-    Tensors,
-    column_names,
-    recall_columns,
-)
+from due.storage.estimator import Found, Memory, SavedEstimator, Tensors, recall_columns
 from due.storage.model import constrained, describe, load_state, rebuild
 from due.training import Recipe, fit
 from due.training.recipe import ALL
@@ -41,6 +34,8 @@ class Fitted:
     model_: Any  # the method as trained
     predictor_: Any  # as it predicts, from raw rows
     scale_: Scale
+    y_scale_: Scale  # of regressors and effects
+    classes_: NDArray[Any]  # of classifiers
     history_: dict[str, Any]
     row_shape_: tuple[int, ...]
     feature_names_in_: NDArray[Any]
@@ -82,8 +77,8 @@ class Trained(Fitted, SavedEstimator):
         """The untrained method for n rows of this shape with T outputs; it may draw weights."""
 
     @abstractmethod
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
-        """For n rows, with or without rows held out."""
+    def _default_recipe(self, n: int) -> Recipe:
+        """For n rows."""
 
     @abstractmethod
     def _wrap(self, model: nn.Module) -> Predictor:
@@ -145,7 +140,6 @@ class Trained(Fitted, SavedEstimator):
     def _memory(self) -> Memory:
         learned = {
             "row_shape": list(self.row_shape_),
-            "feature_names": column_names(self),
             "scale": self.scale_.as_lists(),
             "history": self.history_,
             **self._learned(),
@@ -182,10 +176,17 @@ class NetworkEstimator(Trained):
     c
         Bound on the Lipschitz constant of each layer; below 1 a residual network is bi-Lipschitz,
         at 1 and above only its upper bound remains. None leaves the network free.
+    scale_inputs
+        Standardise the inputs; False takes X as it is, for those who have prepared it.
+    warm_start
+        Let `fit` go on from the last fit: its scaling and its method stay, whatever the arguments
+        say now.
     """
 
     extractor: Extractor | None = field(default=None, kw_only=False)
     c: float | None = argument(0.95, or_none(check_positive))
+    scale_inputs: bool = True
+    warm_start: bool = False
 
     @abstractmethod
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> Method:
@@ -225,8 +226,7 @@ class OnData:
         1,000 training rows are known; see `due.gp.Reference`.
         """
         rows = check_rows(self, X)
-        scores: Floats = self._ask(self.predictor_.ood_score, rows)
-        return scores
+        return self._ask(self.predictor_.ood_score, rows)
 
     def score_samples(self, X: ArrayLike) -> Floats:
         """−`ood_score(X)`: higher is more like the training data, as elsewhere in scikit-learn."""
@@ -315,7 +315,7 @@ def learn(
 
 def _recipe(estimator: Any, n: int, watched: bool) -> Recipe:
     """The user's recipe with the arguments beside it, over the estimator's own for n rows."""
-    default = estimator._default_recipe(n, watched)
+    default = estimator._default_recipe(n)
     beside = Recipe(epochs=estimator.epochs, batch_size=estimator.batch_size, lr=estimator.lr)
     if estimator.recipe is not None and not isinstance(estimator.recipe, Recipe):
         raise TypeError(

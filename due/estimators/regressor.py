@@ -6,12 +6,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import norm
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import nn
 
+from due.estimators.effects import quantile
 from due.estimators.network import NetworkEstimator, OnData, estimator, learn_rows
 from due.gp import Gaussian, InducingGP
 from due.gp.initialise import inducing
@@ -22,10 +22,8 @@ from due.rows.checks import (
     argument,
     check_fraction,
     check_rows,
-    check_training_rows,
-    check_weight,
+    check_training,
     check_whole,
-    goes_on,
     one_of,
 )
 from due.rows.scale import Floats, Scale, fit_scale
@@ -51,30 +49,11 @@ class ValueUncertainty(NamedTuple):
     ood_score: Floats  # in [0, 1], 1 far from the data
 
 
-class Targets:
-    """Types of what `fit` of a regressor leaves behind."""
-
-    y_scale_: Scale
-    predictor_: ValuePredictor
-    _flat: bool  # y was (N,), not (N, 1)
-
-
 @estimator
-class Regressor(RegressorMixin, MultiOutputMixin, Targets, NetworkEstimator):
-    """Abstract: a `NetworkEstimator` of one or several outputs, each with a normal distribution.
-
-    Parameters
-    ----------
-    scale_inputs
-        Standardise the inputs; False takes X as it is, for those who have prepared it.
-    warm_start
-        Let `fit` go on from the last fit: its scaling and its method stay, whatever the arguments
-        say now.
-    """
+class Regressor(RegressorMixin, MultiOutputMixin, NetworkEstimator):
+    """Abstract: a `NetworkEstimator` of one or several outputs, each with a normal distribution."""
 
     validation_fraction: float = argument(0.2, check_fraction)
-    scale_inputs: bool = True
-    warm_start: bool = False
 
     @abstractmethod
     def predict(self, X: ArrayLike, return_std: bool = False) -> Any:
@@ -91,9 +70,8 @@ class Regressor(RegressorMixin, MultiOutputMixin, Targets, NetworkEstimator):
 
         `validation` is (X, y) of other rows to choose the best epoch on, in place of a fraction.
         """
-        anew = not goes_on(self)
-        inputs, values = check_training_rows(self, X, y, anew, multi_output=True, y_numeric=True)
-        weight = check_weight(sample_weight, inputs)
+        of_y = {"multi_output": True, "y_numeric": True}
+        inputs, values, weight, anew = check_training(self, X, y, sample_weight, **of_y)
         if not anew:
             _check_outputs(values, self.y_scale_.std, self._flat)
         rows, held = canonical(inputs, _columns(values), weight), 0
@@ -101,7 +79,8 @@ class Regressor(RegressorMixin, MultiOutputMixin, Targets, NetworkEstimator):
             others = _others(self, *validation, T=rows.y.shape[1])
             rows, held = Rows(*map(np.concatenate, zip(rows, others, strict=True))), len(others.X)
         if anew:
-            self.y_scale_, self._flat = fit_scale(rows.y, rows.weight), values.ndim == 1
+            self.y_scale_ = fit_scale(rows.y, rows.weight)
+            self._flat: bool = values.ndim == 1  # y is (N,), not (N, 1)
         targets = torch.as_tensor(self.y_scale_(rows.y)).float()
         learn_rows(self, rows, targets, targets.shape[1], anew, held=held)
         return self
@@ -123,11 +102,9 @@ class Regressor(RegressorMixin, MultiOutputMixin, Targets, NetworkEstimator):
 
     def predict_interval(self, X: ArrayLike, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """Lower and upper end of the central 1 − alpha interval of a new observation."""
-        if not 0 < alpha < 1:
-            raise ValueError(f"alpha={alpha} is not between 0 and 1; 0.05 gives 95 % intervals")
+        z = quantile(alpha)
         mean, std = self._observed(X)
-        half = norm.ppf(1 - alpha / 2) * std
-        return mean - half, mean + half
+        return mean - z * std, mean + z * std
 
     def _observed(self, X: ArrayLike) -> tuple[Floats, Floats]:
         """Mean and standard deviation of a new observation."""
@@ -221,11 +198,10 @@ random_state, device, verbose
         generator = check_random_state(random_state)
         mean = mean.reshape(len(mean), -1)
         cov = cov.reshape(len(mean), len(mean), -1)
-        draws = [
-            mean[:, t, None]
-            + np.linalg.cholesky(cov[..., t]) @ generator.standard_normal((len(mean), n_samples))
-            for t in range(mean.shape[1])
-        ]
+        draws = []
+        for m, K in zip(mean.T, np.moveaxis(cov, -1, 0), strict=True):
+            noise = generator.standard_normal((len(mean), n_samples))
+            draws.append(m[:, None] + np.linalg.cholesky(K) @ noise)
         return draws[0] if self._flat else np.stack(draws, 1)
 
     def uncertainty_details(self, X: ArrayLike) -> ValueUncertainty:
@@ -244,7 +220,7 @@ random_state, device, verbose
         gp = InducingGP(torch.zeros(inducing(self.n_inducing, n), J), T, kernel=self.kernel)
         return DUE(f, gp, Gaussian(T), n, bound=self.bound, finish=self.finish)
 
-    def _default_recipe(self, n: int, watched: bool) -> Recipe:
+    def _default_recipe(self, n: int) -> Recipe:
         return gp_recipe(self.bound, n)
 
 

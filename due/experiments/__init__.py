@@ -1,1 +1,1 @@
-"""What the paper's artefacts, the comparison and the demo share: journals, trials, statistics."""
+"""What the paper's artefacts and the comparison share: journals, trials, statistics."""

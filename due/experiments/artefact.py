@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,21 +36,6 @@ class Report(NamedTuple):
 
     text: str
     files: Sequence[Path]
-
-
-class Reproducible(Protocol):
-    """What the command `due reproduce` needs of a figure or table."""
-
-    @property
-    def title(self) -> str:
-        """One line."""
-
-    @property
-    def presets(self) -> Mapping[str, Any]:
-        """Settings by name."""
-
-    def reproduce(self, name: str, options: Options) -> Report:
-        """Compute what is missing; write everything as `options.out`/name.*."""
 
 
 class Result(NamedTuple):
@@ -87,7 +72,7 @@ class Artefact:
         results = [Result(line["numbers"], line["picture"]) for line in lines]
         mean = average([result.numbers for result in results])
         report = {
-            **heading(name, self, options),
+            **heading(name, self.title, options),
             "computed_with": versions_of(lines),
             "settings": asdict(settings),
             "seeds": list(seeds),
@@ -97,14 +82,12 @@ class Artefact:
         }
         parts: dict[str, Any] = {"json": report, "png": self.draw(settings, results)}
         if self.text is None:
-            text = "\n".join(f"{label:<56} {value:.4g}" for label, value in _leaves(mean))
+            text = "\n".join(f"{label:<56} {value:.4g}" for label, value in leaves(mean))
         else:
             text = parts["txt"] = self.text(settings, mean)
         return Report(text, write_files(options.out, name, **parts))
 
-    def _lines(
-        self, name: str, options: Options, settings: Any, seeds: Sequence[int]
-    ) -> list[Json]:
+    def _lines(self, name: str, options: Options, settings: Any, seeds: range) -> list[Json]:
         """The journal's line of each seed, computed if it is missing."""
         journal = Journal(options.out / f"{name}.jsonl", ("seed",), Result._fields)
         identity = json.loads(json.dumps({"version": self.version, **asdict(settings)}))
@@ -122,11 +105,11 @@ class Artefact:
         return lines
 
 
-def heading(name: str, artefact: Reproducible, options: Options) -> Json:
+def heading(name: str, title: str, options: Options) -> Json:
     """How the JSON file of a report begins."""
     return {
         "artefact": name,
-        "title": artefact.title,
+        "title": title,
         "preset": options.preset,
         "command": options.command,
         "versions": versions(),
@@ -147,10 +130,10 @@ def average(values: Sequence[Any]) -> Any:
     return float(np.mean(values))
 
 
-def _leaves(value: Any, label: str = "") -> Iterator[tuple[str, float]]:
+def leaves(value: Any, label: str = "") -> Iterator[tuple[str, float]]:
     """The numbers in nested dicts, each with its path."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _leaves(item, f"{label}.{key}" if label else key)
+            yield from leaves(item, f"{label}.{key}" if label else key)
     elif isinstance(value, float):
         yield label, value

@@ -40,10 +40,9 @@ class Journal:
     def find(self, settings: Json, **key: Any) -> Json | None:
         """The latest finished line with this key and these settings."""
         wanted = {**key, "settings": settings}
-        for line in reversed(self.lines):
-            if "error" not in line and all(line[name] == wanted[name] for name in wanted):
-                return line
-        return None
+        finished = (line for line in reversed(self.lines) if "error" not in line)
+        fits = (line for line in finished if all(line[name] == wanted[name] for name in wanted))
+        return next(fits, None)
 
     def add(self, settings: Json, found: Json, **key: Any) -> Json:
         """Append a line so that it survives a crash of this process, and return it."""
@@ -51,7 +50,8 @@ class Journal:
         data = (json.dumps(line, allow_nan=False) + "\n").encode()
         try:
             with self.path.open("ab+") as file, _locked(file):
-                file.truncate(_end_of_whole_lines(file))  # a killed run may have left half a line
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)  # a killed run may leave half a line
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -135,19 +135,6 @@ def _packed_lines(path: Path) -> list[bytes]:
         raise StorageError(
             f"{file} is damaged ({error}); restore it, for example by git"
         ) from error
-
-
-def _end_of_whole_lines(file: BinaryIO) -> int:
-    """Bytes up to the end of the last whole line, searched from the end."""
-    end = file.seek(0, os.SEEK_END)
-    while end:
-        start = max(0, end - 65536)
-        file.seek(start)
-        at = file.read(end - start).rfind(b"\n")
-        if at >= 0:
-            return start + at + 1
-        end = start
-    return 0
 
 
 @contextmanager

@@ -22,8 +22,11 @@ class Table(NamedTuple):
         ten  10
         """
         lines = [self.header, *self.rows]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        aligned = ("  ".join(_align(cells, widths)).rstrip() for cells in lines)
+        first, *others = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        aligned = [
+            "  ".join([name.ljust(first), *map(str.rjust, numbers, others)]).rstrip()
+            for name, *numbers in lines
+        ]
         return "\n".join([self.title, "", *aligned])
 
     def markdown(self) -> str:
@@ -31,11 +34,3 @@ class Table(NamedTuple):
         rule = [":--", *["--:"] * (len(self.header) - 1)]
         lines = (f"| {' | '.join(cells)} |" for cells in (self.header, rule, *self.rows))
         return "\n".join([f"## {self.title}", "", *lines])
-
-
-def _align(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    first, *numbers = cells
-    return [
-        first.ljust(widths[0]),
-        *(cell.rjust(width) for cell, width in zip(numbers, widths[1:], strict=True)),
-    ]

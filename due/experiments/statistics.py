@@ -1,19 +1,17 @@
 """Statistics of trials. Errors have a heavy tail: medians beside means, and paired seeds."""
 
 from collections.abc import Collection, Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.stats import ttest_1samp, wilcoxon
 
 from due.experiments.deferral import PERCENT, at_random, certain_first, curve, oracle
-from due.experiments.trials import Result, Trial, true_effects
+from due.experiments.journal import Json
+from due.experiments.trials import DEFERRALS, Result, Trial, true_effects
 from due.rows.scale import Floats
 
-Json = dict[str, Any]
 Results = Mapping[int, Result]  # of one method on one data set, by seed
-DEFERRALS = ("random", "uncertainty")
 
 
 def of_method(results: Results) -> Json:
@@ -24,9 +22,7 @@ def of_method(results: Results) -> Json:
         "coverage": float(np.mean([result.line["coverage"] for result in results.values()])),
         "cpu_seconds": float(np.median(cpu_seconds(results, results))),
         "cpu_minutes_in_all": float(cpu_seconds(results, results).sum() / 60),
-        "fit_seconds": _median(results, "fit_seconds"),
-        "predict_seconds": _median(results, "predict_seconds"),
-        "epochs": _median(results, "epochs"),
+        **{key: _median(results, key) for key in ("fit_seconds", "predict_seconds", "epochs")},
     }
 
 
@@ -67,12 +63,11 @@ def deferral_curves(data: str, methods: Mapping[str, Results], reference: str) -
         if name == reference:
             orders["random"] = {seed: at_random(len(tau[seed]), seed) for seed in seeds}
             orders["oracle"] = {seed: oracle(r.tau_hat, tau[seed]) for seed, r in used.items()}
-        curves[name] = {
-            kind: _summary(
-                np.array([curve(used[seed].tau_hat, tau[seed], order[seed]) for seed in seeds])
-            )
-            for kind, order in orders.items()
-        }
+        curves[name] = {}
+        for kind, order in orders.items():
+            each = [curve(used[seed].tau_hat, tau[seed], order[seed]) for seed in seeds]
+            mean, median = np.mean(each, 0).tolist(), np.median(each, 0).tolist()
+            curves[name][kind] = {"mean": mean, "median": median}
     return {"seeds": seeds, "percent": list(PERCENT), "methods": curves}
 
 
@@ -113,8 +108,3 @@ def cpu_seconds(results: Results, seeds: Collection[int]) -> Floats:
 def _median(results: Results, key: str) -> float | None:
     values = [result.line[key] for result in results.values()]
     return None if None in values else float(np.median(values))
-
-
-def _summary(curves: Floats) -> Json:
-    """(seeds, shares) → mean and median of each share."""
-    return {"mean": curves.mean(0).tolist(), "median": np.median(curves, 0).tolist()}

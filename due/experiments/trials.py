@@ -5,7 +5,7 @@ settings of its method, what the estimator was built with and the version, are t
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,13 +17,14 @@ from tqdm import tqdm
 
 from due.data import ihdp
 from due.data.download import DownloadError
-from due.estimators.effects import UncertainEffects
 from due.experiments.contender import Contender, message
 from due.experiments.deferral import ONE_IN, at_random, certain_first, covered, keep, rmse
 from due.experiments.journal import Journal, Json
+from due.rows.randomness import own_randomness
 from due.rows.scale import Floats
 
 DATA = tuple(ONE_IN)
+DEFERRALS = ("random", "uncertainty")
 
 
 class Trial(NamedTuple):
@@ -70,10 +71,9 @@ def _lines_of(journal: Journal, methods: Mapping[str, Contender]) -> Iterator[tu
             yield Trial(line["method"], line["data"], line["seed"]), line
 
 
-def plan(methods: Iterable[str], data: Sequence[str], n: int) -> list[Trial]:
+def plan(methods: Collection[str], data: Sequence[str], n: int) -> list[Trial]:
     """Seeds 0 to n − 1, each with all methods, so that a stopped run leaves paired results."""
-    names = list(methods)
-    return [Trial(name, part, seed) for seed in range(n) for part in data for name in names]
+    return [Trial(name, part, seed) for seed in range(n) for part in data for name in methods]
 
 
 def run(
@@ -95,20 +95,19 @@ def run(
         return
     ihdp.load(0)  # without data nothing is tried
     settings = {name: method.settings() for name, method in methods.items()}
-    means = _RunningMeans(done)
+    finished = [result.line for result in done.values()]
     failed = []
     work = (delayed(attempt)(methods[trial.method], trial) for trial in left)
     outcomes = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)(work)
     with tqdm(total=len(left), unit="trial", disable=None, smoothing=0) as bar:
         for trial, found in outcomes:
             line = journal.add(settings[trial.method], found, **trial._asdict())
+            name = f"{trial.method} on {trial.data}"
             if "error" in found:
-                failed.append(
-                    f"{trial.method} on {trial.data}, seed {trial.seed}: {found['error']}"
-                )
+                failed.append(f"{name}, seed {trial.seed}: {found['error']}")
             else:
-                means.add(line)
-                bar.set_postfix_str(means.of(line))
+                finished.append(line)
+                bar.set_postfix_str(f"{name}: {_means_like(line, finished)}")
             bar.update()
     if failed:
         say(f"{len(failed)} trials failed; the next run tries them again; the first: {failed[0]}")
@@ -119,8 +118,7 @@ def attempt(method: Contender, trial: Trial) -> tuple[Trial, Json]:
     torch.set_num_threads(1)
     began = time.process_time()
     try:
-        with threadpool_limits(1), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(trial.seed)
+        with threadpool_limits(1), own_randomness(trial.seed):
             return trial, fit_and_predict(method, trial)
     except (ImportError, DownloadError):
         raise
@@ -142,6 +140,8 @@ def fit_and_predict(method: Contender, trial: Trial) -> Json:
     tau_hat, var = _rounded(inference.point_estimate), _rounded(inference.var)
     if not (np.isfinite(tau_hat).all() and np.isfinite(var).all() and (var >= 0).all()):
         raise ValueError("an effect is not finite, or a variance is not finite or negative")
+    trained = getattr(estimator, "estimator_", estimator)  # inside MCDropout
+    history = getattr(trained, "history_", None)
     one_in, n = ONE_IN[trial.data], len(test.tau)
     random, certain = keep(at_random(n, trial.seed), one_in), keep(certain_first(var), one_in)
     return {
@@ -150,7 +150,7 @@ def fit_and_predict(method: Contender, trial: Trial) -> Json:
         "coverage": float(covered(tau_hat, var, test.tau).mean()),
         "fit_seconds": round(fitted - began, 4),
         "predict_seconds": round(predicted - fitted, 4),
-        "epochs": _epochs(estimator),
+        "epochs": len(history["loss"]) if history else None,
         "tau_hat": tau_hat.tolist(),
         "var": var.tolist(),
     }
@@ -161,31 +161,13 @@ def true_effects(trial: Trial) -> Floats:
     return ihdp.load(trial.seed, trial.data == "ihdp-cov").test.tau
 
 
-class _RunningMeans:
-    """Mean RMSE of each method on each data set, as trials come in."""
-
-    def __init__(self, done: Mapping[Trial, Result]) -> None:
-        self.sums: dict[tuple[str, str], Floats] = {}
-        for result in done.values():
-            self.add(result.line)
-
-    def add(self, line: Json) -> None:
-        new = np.array([1, line["rmse_random"], line["rmse_uncertainty"]])
-        key = line["method"], line["data"]
-        self.sums[key] = self.sums.get(key, np.zeros(3)) + new
-
-    def of(self, line: Json) -> str:
-        n, random, certain = self.sums[line["method"], line["data"]]
-        means = f"random {random / n:.2f}, uncertainty {certain / n:.2f}"
-        return f"{line['method']} on {line['data']}: {means} over {n:.0f}"
+def _means_like(line: Json, lines: Sequence[Json]) -> str:
+    """Mean RMSEs of the trials with the method and the data set of `line`."""
+    same = [x for x in lines if (x["method"], x["data"]) == (line["method"], line["data"])]
+    random, certain = (np.mean([x[f"rmse_{key}"] for x in same]) for key in DEFERRALS)
+    return f"random {random:.2f}, uncertainty {certain:.2f} over {len(same)}"
 
 
 def _rounded(values: Floats) -> Floats:
     """To six significant digits."""
     return np.array([float(f"{value:.6g}") for value in values])
-
-
-def _epochs(estimator: UncertainEffects) -> int | None:
-    trained = getattr(estimator, "estimator_", estimator)  # inside MCDropout
-    history = getattr(trained, "history_", None)
-    return len(history["loss"]) if history else None

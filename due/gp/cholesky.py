@@ -31,8 +31,7 @@ def cholesky(K: Float[Tensor, "T M M"], jitter: float) -> Float[Tensor, "T M M"]
 
 def whiten(K: Float[Tensor, "T M P"], jitter: float) -> Float[Tensor, "T M N"]:
     """L⁻¹ K₂ for K = [K₁ K₂], K₁ square and L = `cholesky(K₁, jitter)`."""
-    A: Tensor = _Whiten.apply(K, jitter)[0]  # type: ignore[no-untyped-call]
-    return A
+    return _Whiten.apply(K, jitter)[0]  # type: ignore[no-untyped-call]
 
 
 class _Whiten(torch.autograd.Function):

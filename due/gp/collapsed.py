@@ -16,15 +16,12 @@ from torch import Tensor
 
 from due.gp.cholesky import cholesky
 from due.gp.inducing import InducingGP, column_squares, times
+from due.gp.shapes import Features, Noises, Scalar, Values, Weights
 
 
 def collapsed_bound(
-    gp: InducingGP,
-    h: Float[Tensor, "N J"],
-    y: Float[Tensor, "N T"],
-    sigma2: Float[Tensor, " noises"],
-    weights: Float[Tensor, " N"] | None = None,
-) -> Float[Tensor, ""]:
+    gp: InducingGP, h: Features, y: Values, sigma2: Noises, weights: Weights = None
+) -> Scalar:
     """The bound on log p(y), summed over outputs; one noise variance `sigma2`, or one for each."""
     sigma2, w, r = sigma2.double(), _weights(y, weights), _residual(gp, y)
     A = _project(gp, h)  # (T or 1, M, N)
@@ -40,11 +37,7 @@ def collapsed_bound(
 
 @torch.no_grad()
 def set_optimal_q(
-    gp: InducingGP,
-    h: Float[Tensor, "N J"],
-    y: Float[Tensor, "N T"],
-    sigma2: Float[Tensor, " noises"],
-    weights: Float[Tensor, " N"] | None = None,
+    gp: InducingGP, h: Features, y: Values, sigma2: Noises, weights: Weights = None
 ) -> None:
     """Set q(V) to the posterior given y = f(h) + N(0, σ²), the maximiser of the ELBO."""
     B, b = _precision(
@@ -60,15 +53,15 @@ def set_optimal_q(
 @torch.no_grad()
 def held_out_noise(
     gp: InducingGP,
-    h: Float[Tensor, "N J"],
-    y: Float[Tensor, "N T"],
+    h: Features,
+    y: Values,
     new_h: Float[Tensor, "P J"],
     new_y: Float[Tensor, "P T"],
-    weights: Float[Tensor, " N"] | None = None,
+    weights: Weights = None,
     new_weights: Float[Tensor, " P"] | None = None,
     *,
     shared: bool = False,
-) -> Float[Tensor, " noises"]:
+) -> Noises:
     """σ² of each output, from `NOISES`, under which the new rows are most probable given (h, y).
 
     `shared` looks for one σ² of all outputs together.

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from due.gp.cholesky import cholesky
 from due.gp.kernels import Kernel
+from due.gp.shapes import Features, Noises, Values
 
 SMALLEST_JITTER = 1e-12  # of the prior variance, where σ² is too small to help
 
@@ -22,11 +23,7 @@ class MarginalLikelihood(NamedTuple):
 
 
 def log_marginal_likelihood(
-    kernel: Kernel,
-    h: Float[Tensor, "N J"],
-    y: Float[Tensor, "N T"],
-    sigma2: Float[Tensor, " noises"],
-    mu: Float[Tensor, " T"] | float = 0.0,
+    kernel: Kernel, h: Features, y: Values, sigma2: Noises, mu: Float[Tensor, " T"] | float = 0.0
 ) -> MarginalLikelihood:
     """log N(y_t | μ_t, K_t + σ² I) with its two terms apart."""
     L = factor(kernel, h, sigma2)
@@ -40,9 +37,9 @@ def log_marginal_likelihood(
 
 def posterior(
     kernel: Kernel,
-    h: Float[Tensor, "N J"],
-    y: Float[Tensor, "N T"],
-    sigma2: Float[Tensor, " noises"],
+    h: Features,
+    y: Values,
+    sigma2: Noises,
     h_new: Float[Tensor, "P J"],
     mu: Float[Tensor, " T"] | float = 0.0,
 ) -> tuple[Float[Tensor, "P T"], Float[Tensor, "T P P"]]:
@@ -54,9 +51,7 @@ def posterior(
     return mean, kernel(h_new, h_new) - A.mT @ A
 
 
-def factor(
-    kernel: Kernel, h: Float[Tensor, "N J"], sigma2: Float[Tensor, " noises"]
-) -> Float[Tensor, "T N N"]:
+def factor(kernel: Kernel, h: Features, sigma2: Noises) -> Float[Tensor, "T N N"]:
     """L of K + σ² I = L Lᵀ, with as much more noise as it needs where σ² is next to nothing."""
     eye = torch.eye(len(h), dtype=torch.float64, device=h.device)
     K = kernel(h, h) + sigma2.double()[:, None, None] * eye

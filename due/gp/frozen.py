@@ -7,7 +7,6 @@ nothing of the size of s cancels when h1 ≈ h0.
 """
 
 from copy import deepcopy
-from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -18,6 +17,7 @@ from due.gp.inducing import InducingGP, column_squares, outward, times
 from due.gp.kernels import squared_distance
 from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax
 from due.gp.reference import Reference
+from due.gp.shapes import Features, PerRow, Values
 
 BLOCK = 1000  # pairs whose covariances are summed at once
 PEOPLE = 2048  # encoded at once
@@ -56,42 +56,40 @@ class FrozenGP(nn.Module):
         factors = [C, R.reshape(K, -1, M), alpha.reshape(K, -1, M)]
         self.register_buffer("factors", torch.cat(factors, 1))  # of κ, so that one product does
 
-    def forward(self, h: Float[Tensor, "N J"]) -> Normal:
+    def forward(self, h: Features) -> Normal:
         """Mean and variance of each q(f_t(h_n))."""
         A, B, mean = self._products(self._correlation(h))
         var = (self.s - column_squares(A)).clamp_min_(self.smallest) + column_squares(B)  # (T, N)
         return Normal((self.mu + mean).mT.to(outward(h)), var.mT.to(outward(h)))
 
-    def explained(self, h: Float[Tensor, "N J"]) -> Float[Tensor, "N T"]:
+    def explained(self, h: Features) -> Values:
         """Share of the prior variance that the data has removed, in [0, 1]."""
         A, B, _ = self._products(self._correlation(h))
         share = (column_squares(A) - column_squares(B)) / self.s
         return share.mT.clamp(0, 1).to(outward(h))
 
-    def joint(self, h: Float[Tensor, "N J"]) -> tuple[Float[Tensor, "N T"], Float[Tensor, "T N N"]]:
+    def joint(self, h: Features) -> tuple[Values, Float[Tensor, "T N N"]]:
         """Mean and covariance of each q(f_t(h_1), …, f_t(h_N))."""
         A, B, mean = self._products(self._correlation(h))
         prior = self.s[..., None] * self.kernel.correlation(squared_distance(h, h))
         cov = prior - A.mT @ A + B.mT @ B
         return (self.mu + mean).mT.to(outward(h)), cov.to(outward(h))
 
-    def difference(self, h1: Float[Tensor, "N J"], h0: Float[Tensor, "N J"]) -> Normal:
+    def difference(self, h1: Features, h0: Features) -> Normal:
         """Mean and variance of each f_t(h1_n) − f_t(h0_n)."""
         A, B, mean = self._products(self._change(h1, h0))
         prior = 2 * self.s * self.kernel.gap(h1, h0) - column_squares(A)
         var = prior.clamp_min(0) + column_squares(B)
         return Normal(mean.mT.to(outward(h1)), var.mT.to(outward(h1)))
 
-    def joint_difference(
-        self, h1: Float[Tensor, "N J"], h0: Float[Tensor, "N J"]
-    ) -> tuple[Float[Tensor, "N T"], Float[Tensor, "T N N"]]:
+    def joint_difference(self, h1: Features, h0: Features) -> tuple[Values, Float[Tensor, "T N N"]]:
         """Mean and covariance of f_t(h1_1) − f_t(h0_1), …, f_t(h1_N) − f_t(h0_N)."""
         A, B, mean = self._products(self._change(h1, h0))
         cov = self._prior((h1, h0), (h1, h0)) - A.mT @ A + B.mT @ B
         return mean.mT.to(outward(h1)), cov.to(outward(h1))
 
     def mean_difference(
-        self, h1: Float[Tensor, "N J"], h0: Float[Tensor, "N J"]
+        self, h1: Features, h0: Features
     ) -> tuple[Float[Tensor, " T"], Float[Tensor, " T"]]:
         """Mean and variance of the average of the N differences; memory grows with N only."""
         pairs = list(zip(h1.split(BLOCK), h0.split(BLOCK), strict=True))
@@ -124,56 +122,53 @@ class FrozenGP(nn.Module):
         return self.kernel.kappa(d2 * self.precision)  # (K, M, N)
 
 
-class FrozenClasses(nn.Module):
-    """A `DUE` of classes that only predicts, from features h."""
+class Frozen(nn.Module):
+    """Abstract: a `DUE` that only predicts, from features h."""
 
+    def __init__(
+        self, f: nn.Module, gp: FrozenGP, likelihood: Likelihood, reference: Reference | None
+    ) -> None:
+        super().__init__()
+        self.f, self.gp, self.likelihood, self.reference = f, gp, likelihood, reference
+
+    def foreign(self, h: Features) -> PerRow:
+        """Share of the prior variance that training rows leave, in [0, 1]."""
+        if self.reference is None:
+            raise ValueError("an OOD score needs the features of training rows: call `fit` first")
+        return 1 - self.reference(h)
+
+
+class FrozenClasses(Frozen):
+    """Of classes."""
+
+    likelihood: Softmax
     by_entropy = True  # what `uncertainty` is
 
-    def __init__(
-        self, f: nn.Module, gp: FrozenGP, likelihood: Likelihood, reference: Reference | None
-    ) -> None:
-        super().__init__()
-        self.f, self.gp, self.reference = f, gp, reference
-        self.softmax = cast(Softmax, likelihood)
-
-    def probabilities(self, h: Float[Tensor, "N J"]) -> Float[Tensor, "N T"]:
+    def probabilities(self, h: Features) -> Values:
         """E[softmax(f)]; the sums of the integral do not cancel, so float32 will do."""
         mean, var = self.gp(h)
-        return self.softmax.predictive(mean.float(), var.float()).double()
+        return self.likelihood.predictive(mean.float(), var.float()).double()
 
-    def parts(self, h: Float[Tensor, "N J"]) -> tuple[Tensor, Tensor]:
+    def parts(self, h: Features) -> tuple[Tensor, Tensor]:
         """Expected entropy, and the latent variance averaged over classes."""
         mean, var = self.gp(h)
-        return self.softmax.expected_entropy(mean, var), var.mean(-1)
-
-    def foreign(self, h: Float[Tensor, "N J"]) -> Float[Tensor, " N"]:
-        """Share of the prior variance that training rows leave, in [0, 1]."""
-        return _left(self.reference, h)
+        return self.likelihood.expected_entropy(mean, var), var.mean(-1)
 
 
-class FrozenValues(nn.Module):
-    """A `DUE` of values that only predicts, from features h, in standard units."""
+class FrozenValues(Frozen):
+    """Of values, in standard units."""
 
-    def __init__(
-        self, f: nn.Module, gp: FrozenGP, likelihood: Likelihood, reference: Reference | None
-    ) -> None:
-        super().__init__()
-        self.f, self.gp, self.reference = f, gp, reference
-        self.gaussian = cast(Gaussian, likelihood)
+    likelihood: Gaussian
 
-    def moments(self, h: Float[Tensor, "N J"]) -> tuple[Tensor, Tensor, Tensor]:
+    def moments(self, h: Features) -> tuple[Tensor, Tensor, Tensor]:
         """Mean and variance of the function, and of the noise, each (N, T)."""
         mean, var = self.gp(h)
-        return mean, var, self.gaussian.sigma2.expand_as(var)
+        return mean, var, self.likelihood.sigma2.expand_as(var)
 
-    def joint(self, h: Float[Tensor, "N J"]) -> tuple[Tensor, Tensor, Tensor]:
+    def joint(self, h: Features) -> tuple[Tensor, Tensor, Tensor]:
         """Mean (N, T) and covariance (T, N, N) of the function, and σ² (T,)."""
         mean, cov = self.gp.joint(h)
-        return mean, cov, self.gaussian.sigma2.expand(cov.shape[0])
-
-    def foreign(self, h: Float[Tensor, "N J"]) -> Float[Tensor, " N"]:
-        """Share of the prior variance that training rows leave, in [0, 1]."""
-        return _left(self.reference, h)
+        return mean, cov, self.likelihood.sigma2.expand(cov.shape[0])
 
 
 class FrozenEffects(nn.Module):
@@ -214,9 +209,3 @@ class FrozenEffects(nn.Module):
         """Per arm, the share of the prior variance that its people remove."""
         h1, h0 = self.features(x)
         return torch.stack([self.arms[0](h0), self.arms[1](h1)], 1)
-
-
-def _left(reference: Reference | None, h: Tensor) -> Tensor:
-    if reference is None:
-        raise ValueError("an OOD score needs the features of training rows: call `fit` first")
-    return 1 - reference(h)

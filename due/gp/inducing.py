@@ -12,12 +12,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from due.gp.cholesky import whiten
-from due.gp.kernels import (
-    Kernel,
-    inverse_softplus,
-    squared_distance,
-    squared_distance_to_first,
-)
+from due.gp.kernels import Kernel, inverse_softplus, squared_distance, squared_distance_to_first
+from due.gp.shapes import Features, Scalar, Values
 
 
 class InducingGP(nn.Module):
@@ -62,21 +58,18 @@ class InducingGP(nn.Module):
     @property
     def L_S(self) -> Float[Tensor, "T M M"]:
         """Lower factor of S, with a positive diagonal."""
-        L_S: Tensor = _LowerFactor.apply(self.raw_L_S.double())  # type: ignore[no-untyped-call]
-        return L_S
+        return _LowerFactor.apply(self.raw_L_S.double())  # type: ignore[no-untyped-call]
 
-    def forward(self, h: Float[Tensor, "N J"]) -> tuple[Float[Tensor, "N T"], Float[Tensor, "N T"]]:
+    def forward(self, h: Features) -> tuple[Values, Values]:
         """Mean and variance of each q(f_t(h_n)); inputs are independent of one another."""
         return self._marginal(self.project(h), self.L_S, outward(h))
 
-    def with_kl(
-        self, h: Float[Tensor, "N J"]
-    ) -> tuple[Float[Tensor, "N T"], Float[Tensor, "N T"], Float[Tensor, ""]]:
+    def with_kl(self, h: Features) -> tuple[Values, Values, Scalar]:
         """Mean, variance and KL at once, for training: L_S is formed only once."""
         L_S = self.L_S
         return *self._marginal(self.project(h), L_S, outward(h)), self._kl(L_S)
 
-    def joint(self, h: Float[Tensor, "N J"]) -> tuple[Float[Tensor, "N T"], Float[Tensor, "T N N"]]:
+    def joint(self, h: Features) -> tuple[Values, Float[Tensor, "T N N"]]:
         """Mean and covariance of each q(f_t(h_1), …, f_t(h_N))."""
         A = self.project(h)
         B = times(self.L_S.mT, A)
@@ -84,17 +77,17 @@ class InducingGP(nn.Module):
         cov = self.kernel.outputscale[:, None, None] * (prior + B.mT @ B)
         return self._mean(A).to(outward(h)), cov.to(outward(h))
 
-    def explained(self, h: Float[Tensor, "N J"]) -> Float[Tensor, "N T"]:
+    def explained(self, h: Features) -> Values:
         """Share of the prior variance that the data has removed: Aᵀ (I − S) A, in [0, 1]."""
         A = self.project(h)
         removed = column_squares(A) - column_squares(times(self.L_S.mT, A))
         return removed.mT.clamp(0, 1).to(outward(h))
 
-    def kl(self) -> Float[Tensor, ""]:
+    def kl(self) -> Scalar:
         """KL(q(V) ‖ N(0, I)) = ½ Σ_t (tr S_t + m_tᵀ m_t − M − log|S_t|)."""
         return self._kl(self.L_S)
 
-    def project(self, h: Float[Tensor, "N J"]) -> Float[Tensor, "K M N"]:
+    def project(self, h: Features) -> Float[Tensor, "K M N"]:
         """A = L⁻¹ κ(Z, h), one for each kernel (K = T, or 1 if shared)."""
         Z = self.Z.double()
         d2 = squared_distance_to_first(torch.cat([Z, h.to(Z)]), len(Z))  # (M + N, M)

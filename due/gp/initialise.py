@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from due.gp.collapsed import set_optimal_q
 from due.gp.inducing import InducingGP
+from due.gp.shapes import Features
 
 INITIAL_POINTS = 1000  # p of Algorithm 1
 
@@ -30,7 +31,7 @@ def features(
 
 
 @torch.no_grad()
-def evaluate(f: nn.Module, X: Tensor) -> Float[Tensor, "N J"]:
+def evaluate(f: nn.Module, X: Tensor) -> Features:
     """f(X) in eval mode, in batches, on the device of f."""
     training, device = f.training, next((p.device for p in f.parameters()), X.device)
     f.eval()
@@ -60,10 +61,7 @@ def initialise(
 
 
 def warm_start(
-    gp: InducingGP,
-    h: Float[Tensor, "p J"],
-    y: Int[Tensor, " p"],
-    scale: float = 6.0,
+    gp: InducingGP, h: Float[Tensor, "p J"], y: Int[Tensor, " p"], scale: float = 6.0
 ) -> None:
     """Set q(V) to the posterior of GP regression on `scale` times the centred one-hot labels.
 

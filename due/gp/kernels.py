@@ -8,6 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from due.gp.shapes import Features
+
 
 class Kernel(nn.Module):
     """T kernels of one kind, each with its own length scale l and output scale s.
@@ -43,7 +45,7 @@ class Kernel(nn.Module):
         """s_t, the prior variance."""
         return softplus(self.raw_outputscale.double())
 
-    def forward(self, h: Float[Tensor, "N J"], z: Float[Tensor, "M J"]) -> Float[Tensor, "T N M"]:
+    def forward(self, h: Features, z: Float[Tensor, "M J"]) -> Float[Tensor, "T N M"]:
         """k_t(h_n, z_m) in float64."""
         return self.outputscale[:, None, None] * self.correlation(squared_distance(h, z))
 
@@ -68,7 +70,7 @@ class Kernel(nn.Module):
             mean.raw_alpha.copy_(self.raw_alpha.mean())
         return mean.to(self.raw_lengthscale.device)
 
-    def gap(self, h: Float[Tensor, "N J"], z: Float[Tensor, "N J"]) -> Float[Tensor, "T N"]:
+    def gap(self, h: Features, z: Features) -> Float[Tensor, "T N"]:
         """1 − κ_t(h_n, z_n), row by row; exactly 0 where h_n = z_n."""
         d2 = (h.double() - z.double()).square().sum(-1)
         # −expm1(log κ): 1 − κ itself has no digit left below ‖h − z‖ = 1e-8 l
@@ -81,7 +83,7 @@ class Kernel(nn.Module):
         return -alpha * torch.log1p(r2 / (2 * alpha))
 
 
-def squared_distance(a: Float[Tensor, "N J"], b: Float[Tensor, "M J"]) -> Float[Tensor, "N M"]:
+def squared_distance(a: Features, b: Float[Tensor, "M J"]) -> Float[Tensor, "N M"]:
     """‖a_n − b_m‖² in float64; both are moved to the mean of b first, where less cancels.
 
     Rounding leaves 1e-16 ‖b‖² where rows coincide, a distance of 1e-8 ‖b‖ that the Matérn-½ kernel
@@ -96,8 +98,7 @@ def squared_distance(a: Float[Tensor, "N J"], b: Float[Tensor, "M J"]) -> Float[
 def squared_distance_to_first(x: Float[Tensor, "P J"], M: int) -> Float[Tensor, "P M"]:
     """‖x_p − x_m‖² in float64 of all rows to the first M, as `squared_distance` takes it."""
     moved = x.double() - x.detach()[:M].double().mean(0)
-    d2: Tensor = _DistanceToFirst.apply(moved, M)  # type: ignore[no-untyped-call]
-    return d2
+    return _DistanceToFirst.apply(moved, M)  # type: ignore[no-untyped-call]
 
 
 def inverse_softplus(value: float | Tensor, T: int) -> Float[Tensor, " T"]:
@@ -172,18 +173,6 @@ class Correlation(NamedTuple):
     log: Callable[[Tensor], Tensor]
 
 
-def _rbf(r2: Tensor) -> Tensor:
-    return (-0.5 * r2).exp_()
-
-
-def _rbf_slope(r2: Tensor, kappa: Tensor) -> Tensor:
-    return -0.5 * kappa
-
-
-def _matern12(r2: Tensor) -> Tensor:
-    return r2.sqrt().neg_().exp_()
-
-
 def _matern12_slope(r2: Tensor, kappa: Tensor) -> Tensor:
     r = r2.clamp_min(1e-30).sqrt()
     return torch.where(r2 > 0, kappa / (-2 * r), 0.0)  # no direction where points coincide
@@ -209,14 +198,6 @@ def _matern52_slope(r2: Tensor, kappa: Tensor) -> Tensor:
     return -5 / 6 * (1 + r) * kappa / (1 + r + r.square() / 3)
 
 
-def _log_rbf(r2: Tensor) -> Tensor:
-    return -0.5 * r2
-
-
-def _log_matern12(r2: Tensor) -> Tensor:
-    return -_distance(r2)
-
-
 def _log_matern32(r2: Tensor) -> Tensor:
     r = _distance(3 * r2)
     return torch.log1p(r) - r
@@ -233,8 +214,12 @@ def _distance(r2: Tensor) -> Tensor:
 
 FAR = 1e15  # e⁻ʳ is 0 there, and ∞ · 0 is not
 CORRELATIONS = {
-    "rbf": Correlation(_rbf, _rbf_slope, _log_rbf),
-    "matern12": Correlation(_matern12, _matern12_slope, _log_matern12),
+    "rbf": Correlation(
+        lambda r2: (-0.5 * r2).exp_(), lambda r2, kappa: -0.5 * kappa, lambda r2: -0.5 * r2
+    ),
+    "matern12": Correlation(
+        lambda r2: r2.sqrt().neg_().exp_(), _matern12_slope, lambda r2: -_distance(r2)
+    ),
     "matern32": Correlation(_matern32, _matern32_slope, _log_matern32),
     "matern52": Correlation(_matern52, _matern52_slope, _log_matern52),
 }

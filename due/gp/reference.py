@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from due.gp.cholesky import cholesky
 from due.gp.inducing import column_squares
 from due.gp.kernels import Kernel, squared_distance
+from due.gp.shapes import Features, PerRow
 
 JITTER = 1e-4
 
@@ -34,7 +35,7 @@ class Reference(nn.Module):
             eye = torch.eye(len(H), dtype=L.dtype, device=L.device)
             self.register_buffer("L_inv", torch.linalg.solve_triangular(L[0], eye, upper=False))
 
-    def forward(self, h: Float[Tensor, "N J"]) -> Float[Tensor, " N"]:
+    def forward(self, h: Features) -> PerRow:
         """Share of the prior variance at each row that H explains, in [0, 1]."""
         kappa = self.kernel.correlation(squared_distance(h, self.H)).mT  # (1, P, N)
         return column_squares(self.L_inv @ kappa)[0].clamp(0, 1).to(h.dtype)

@@ -11,23 +11,12 @@ from due.lipschitz.constrain import (
     recalibrate_batch_norm,
 )
 from due.lipschitz.gradient_penalty import gradient_penalty
-from due.lipschitz.measure import (
-    Ratios,
-    batch_norm_constants,
-    layers,
-    lipschitz_ratios,
-    singular_value,
-)
-from due.lipschitz.report import Report, Row, report
-from due.lipschitz.spectral_batch_norm import SpectralBatchNorm
+from due.lipschitz.measure import batch_norm_constants, layers, lipschitz_ratios, singular_value
+from due.lipschitz.report import report
 from due.lipschitz.spectral_norm import SpectralNorm
 
 __all__ = [
     "Constraint",
-    "Ratios",
-    "Report",
-    "Row",
-    "SpectralBatchNorm",
     "SpectralNorm",
     "UnboundedLayerWarning",
     "apply_constraints",

@@ -29,11 +29,7 @@ def power_iteration(layer: Operator, W: Tensor, v: Tensor) -> Tensor:
 
 
 def leading_vector(
-    layer: Operator,
-    W: Tensor,
-    V: Tensor,
-    tol: float = 5e-3,
-    steps: tuple[int, int] = (8, 200),
+    layer: Operator, W: Tensor, V: Tensor, tol: float = 5e-3, steps: tuple[int, int] = (8, 200)
 ) -> Tensor:
     """The v, (1, C, ...), for which ‖AᵀA v − λ v‖ ≤ tol λ, from starts V (k, C, ...).
 

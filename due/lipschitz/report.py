@@ -13,14 +13,8 @@ from due.lipschitz.bounded import Bounded
 from due.lipschitz.operators import is_pointwise
 from due.lipschitz.spectral_norm import SpectralNorm
 
-_CONVOLUTIONS = (
-    nn.Conv1d,
-    nn.Conv2d,
-    nn.Conv3d,
-    nn.ConvTranspose1d,
-    nn.ConvTranspose2d,
-    nn.ConvTranspose3d,
-)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _STEEP = {nn.GELU: 1.13, nn.SiLU: 1.10, nn.Mish: 1.09, nn.Hardswish: 1.5}  # largest slope
 _SAMPLE_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm, _NormBase)
@@ -64,7 +58,7 @@ def obstacle(layer: nn.Module) -> str | None:
     """Why this layer cannot be bounded; None if it can."""
     if isinstance(layer, Bounded):
         return None
-    kinds = (nn.Linear, *_CONVOLUTIONS, *_BATCH_NORMS)
+    kinds = (nn.Linear, *_CONVOLUTIONS, *_TRANSPOSED, *_BATCH_NORMS)
     plain = next((kind for kind in kinds if isinstance(layer, kind)), None)
     if plain is None:
         return _other_obstacle(layer)

@@ -13,17 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 from torch.nn.modules.dropout import _DropoutNd
 
-from due.methods.method import (
-    Features,
-    Folded,
-    Inputs,
-    PerRow,
-    Scalar,
-    Train,
-    Values,
-    Weights,
-    weighted_mean,
-)
+from due.gp.shapes import Features, Inputs, PerRow, Scalar, Values, Weights
+from due.methods.method import Folded, Train, weighted_mean
 from due.networks.append_treatment import both_arms
 from due.rows.source import Source
 
@@ -69,7 +60,7 @@ class ArmOutput(nn.Module):
             for _ in range(2)
         )
 
-    def forward(self, h: Float[Tensor, "N J_in"], t: Float[Tensor, " N"]) -> Gauss:
+    def forward(self, h: Float[Tensor, "N J_in"], t: PerRow) -> Gauss:
         """Mean and σ in the arm of each row, (N, K)."""
         untreated, treated = (arm(h) for arm in self.arms)
         chosen = t[:, None] == 1
@@ -167,18 +158,12 @@ class CEVAENetwork(Folded):
         """E[y | x, t] without and with treatment."""
         return both_arms(self.predict, x)
 
-    def encode(
-        self, x: Float[Tensor, "N D"], t: Float[Tensor, " N"], y: Float[Tensor, " N"]
-    ) -> Gauss:
+    def encode(self, x: Float[Tensor, "N D"], t: PerRow, y: PerRow) -> Gauss:
         """q(z | x, t, y)."""
         return self.q_z(self.q_z_shared(torch.cat([x, y[:, None]], -1)), t)
 
     def log_joint(
-        self,
-        x: Float[Tensor, "N D"],
-        t: Float[Tensor, " N"],
-        y: Float[Tensor, " N"],
-        z: Float[Tensor, "N L"],
+        self, x: Float[Tensor, "N D"], t: PerRow, y: PerRow, z: Float[Tensor, "N L"]
     ) -> Float[Tensor, "N 1"]:
         """log p(x, t, y | z): Bernoulli for columns of two values and t, normal for the others."""
         h = self.decoder(z)

@@ -6,27 +6,17 @@ The softmax's entropy tells of classes that overlap, the density of rows that ar
 from math import log, pi
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
-from due.methods.method import (
-    Features,
-    Folded,
-    Inputs,
-    Labels,
-    MeanLoss,
-    PerRow,
-    Train,
-    Values,
-    device_of,
-)
+from due.gp.shapes import Features, Inputs, Labels, PerRow, Weights
+from due.methods.method import Train, device_of
+from due.methods.softmax import SoftmaxOutput
 from due.rows.source import Source
 
 SMALLEST_PIVOT = 1e-11  # of the mean variance: below it a Cholesky factor has no digits left
 
 
-class DDU(MeanLoss, Folded):
+class DDU(SoftmaxOutput):
     """A softmax network, and the density of its features, which `finish` fits.
 
     `model(x, y)` is the softmax's loss, `model.predict(x)` its probabilities; uncertainty is
@@ -43,15 +33,11 @@ class DDU(MeanLoss, Folded):
     by_entropy = False
 
     def __init__(self, f: nn.Module, J: int, T: int) -> None:
-        super().__init__()
-        self.f, self.output, self.density = f, nn.Linear(J, T), ClassGaussians(J, T)
+        super().__init__(f, J, T)
+        self.density = ClassGaussians(J, T)
 
     def start(self, source: Source, seed: int) -> None:
         """Weights start at random, whatever the rows."""
-
-    def losses(self, x: Inputs, y: Labels) -> PerRow:
-        """−log p(y_i | x_i)."""
-        return cross_entropy(self.output(self.f(x)), y, reduction="none")
 
     def settle(self, source: Source) -> None:
         """Nothing follows from the weights in closed form."""
@@ -59,25 +45,14 @@ class DDU(MeanLoss, Folded):
     @torch.no_grad()
     def finish(self, source: Source, held_out: Source | None, seed: int, train: Train) -> None:
         """One clean pass over the training rows, in eval mode, for π, μ and Σ."""
-        device = device_of(self)
         self.eval()
-        parts = [
-            (self.f(x.to(device)), *(part.to(device) for part in rest))
-            for x, *rest in source.chunks()
-        ]
-        self.density.fit(*(torch.cat(part) for part in zip(*parts, strict=True)))
+        chunks = ([part.to(device_of(self)) for part in chunk] for chunk in source.chunks())
+        parts = [(self.f(x), *rest) for x, *rest in chunks]
+        self.density.fit(*map(torch.cat, zip(*parts, strict=True)))
 
     def log_density(self, x: Inputs) -> PerRow:
         """log Σ_c π_c N(f(x); μ_c, Σ_c), in float64."""
         return self.density(self.f(x))
-
-    def predict(self, x: Inputs) -> Values:
-        """Class probabilities softmax(W f(x) + b)."""
-        return self.probabilities(self.f(x))
-
-    def probabilities(self, h: Features) -> Values:
-        """Class probabilities from features."""
-        return torch.softmax(self.output(h), -1)
 
     def foreign(self, h: Features) -> PerRow:
         """−log Σ_c π_c N(h; μ_c, Σ_c)."""
@@ -105,12 +80,7 @@ class ClassGaussians(nn.Module):
         self.register_buffer("jitter", torch.zeros(T, dtype=double))
 
     @torch.no_grad()
-    def fit(
-        self,
-        z: Float[Tensor, "N J"],
-        y: Int[Tensor, " N"],
-        weights: Float[Tensor, " N"] | None = None,
-    ) -> None:
+    def fit(self, z: Features, y: Labels, weights: Weights = None) -> None:
         """π_c = Σ w / N, μ_c = mean of z, Σ_c = mean of (z − μ_c)(z − μ_c)ᵀ over rows of class c.
 
         A class without rows gets π_c = 0.
@@ -133,17 +103,15 @@ class ClassGaussians(nn.Module):
         self.L = torch.stack([L for L, _ in factors])
         self.jitter = z.new_tensor([jitter for _, jitter in factors])
 
-    def forward(self, z: Float[Tensor, "N J"]) -> PerRow:
+    def forward(self, z: Features) -> PerRow:
         """log Σ_c π_c N(z; μ_c, Σ_c)."""
-        return torch.logsumexp(self.log_pi + self.class_log_density(z), -1)
-
-    def class_log_density(self, z: Float[Tensor, "N J"]) -> Values:
-        """log N(z; μ_c, Σ_c) = −½ ‖L⁻¹(z − μ_c)‖² − log|L| − J/2 · log 2π."""
+        # log N(z; μ_c, Σ_c) = −½ ‖L⁻¹(z − μ_c)‖² − log|L| − J/2 · log 2π
         gap = z.to(self.L.dtype) - self.mu[:, None]  # (T, N, J)
         white = torch.linalg.solve_triangular(self.L, gap.mT, upper=False)  # (T, J, N)
         log_det = self.L.diagonal(dim1=1, dim2=2).log().sum(-1)
         constant = log_det + self.mu.shape[1] / 2 * log(2 * pi)
-        return -0.5 * white.square().sum(1).mT - constant
+        log_density = -0.5 * white.square().sum(1).mT - constant  # (N, T)
+        return torch.logsumexp(self.log_pi + log_density, -1)
 
 
 def _factorise(cov: Tensor, scale: float) -> tuple[Tensor, float]:

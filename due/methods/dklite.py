@@ -13,7 +13,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from due.gp import Normal
-from due.methods.method import Folded, Inputs, PerRow, Scalar, Train, Values, Weights, device_of
+from due.gp.shapes import Features, Inputs, PerRow, Scalar, Values, Weights
+from due.methods.method import Folded, Train, device_of
 from due.rows.source import Source, Table
 
 LAMBDA = 1000.0
@@ -27,17 +28,17 @@ class Regression(NamedTuple):
     cov: Float[Tensor, "J J"]
     fit: Tensor
 
-    def mean(self, Z: Float[Tensor, "N J"]) -> PerRow:
+    def mean(self, Z: Features) -> PerRow:
         """E[f]."""
         return self.centre + Z.to(self.w) @ self.w  # which `finish` leaves in float64
 
-    def var(self, Z: Float[Tensor, "N J"]) -> PerRow:
+    def var(self, Z: Features) -> PerRow:
         """Var[f]."""
         Z = Z.to(self.cov)
         return (Z @ self.cov * Z).sum(-1)
 
 
-def regress(Z: Float[Tensor, "N J"], y: Float[Tensor, " N"]) -> Regression:
+def regress(Z: Features, y: PerRow) -> Regression:
     """The posterior of one arm."""
     centre = y.mean()
     eye = torch.eye(Z.shape[1], dtype=Z.dtype, device=Z.device)
@@ -146,9 +147,7 @@ class DKLITENetwork(Folded):
         self.arm1.hold(r1)
 
 
-def arms(
-    z: Float[Tensor, "N J"], t: Float[Tensor, " N"], y: Float[Tensor, " N"]
-) -> tuple[Regression, Regression]:
+def arms(z: Features, t: PerRow, y: PerRow) -> tuple[Regression, Regression]:
     """The regressions without and with treatment."""
     return regress(z[t == 0], y[t == 0]), regress(z[t == 1], y[t == 1])
 

@@ -6,26 +6,15 @@ from typing import ClassVar, cast
 import torch
 from torch import Tensor, nn
 
-from due.gp import (
-    FrozenClasses,
-    FrozenGP,
-    FrozenValues,
-    Gaussian,
-    InducingGP,
-    Likelihood,
-    Normal,
-    Reference,
-    Softmax,
-    collapsed_bound,
-    evaluate,
-    held_out_noise,
-    initialise,
-    set_optimal_q,
-    warm_start,
-)
-from due.gp.initialise import INITIAL_POINTS
+from due.gp.collapsed import collapsed_bound, held_out_noise, set_optimal_q
+from due.gp.frozen import FrozenClasses, FrozenGP, FrozenValues
+from due.gp.inducing import InducingGP
+from due.gp.initialise import INITIAL_POINTS, evaluate, initialise, warm_start
+from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax
+from due.gp.reference import Reference
+from due.gp.shapes import Inputs, PerRow, Scalar, Weights
 from due.lipschitz import fold
-from due.methods.method import Inputs, Method, PerRow, Scalar, Train, Weights
+from due.methods.method import Method, Train
 from due.rows.source import Source, Table
 
 COLLAPSED_ROWS = 5000

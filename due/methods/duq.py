@@ -9,18 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
+from due.gp.shapes import Features, Inputs, Labels, PerRow, Scalar, Values, Weights
 from due.lipschitz import gradient_penalty
-from due.methods.method import (
-    Features,
-    Inputs,
-    Labels,
-    PerRow,
-    Plain,
-    Scalar,
-    Values,
-    Weights,
-    weighted_mean,
-)
+from due.methods.method import Plain, weighted_mean
 
 INITIAL_COUNT = 13.0  # rows of a class in a batch of 128 with ten of them, as the authors start
 SMALLEST_DISTANCE = 1e-6  # log(1 − K) is −∞ at 0
@@ -79,7 +70,7 @@ class DUQ(Plain):
         penalise = self.training and self.penalty > 0
         if penalise:
             x = x.detach().requires_grad_()
-        z = self.embed(x)  # (N, T, E)
+        z = self.embed(self.f(x))
         d = self._distance(z)
         target = one_hot(y, len(self.N)).to(d.dtype)
         loss = weighted_mean(_cross_entropy(d, target), weights)
@@ -96,7 +87,7 @@ class DUQ(Plain):
 
     def probabilities(self, h: Features) -> Values:
         """K / Σ K, also where all K are 0."""
-        return torch.softmax(-self._distance(self._embed(h)), -1)
+        return torch.softmax(-self._distance(self.embed(h)), -1)
 
     def foreign(self, h: Features) -> PerRow:
         """1 − max_c K_c."""
@@ -104,15 +95,15 @@ class DUQ(Plain):
 
     def nearest(self, h: Features) -> PerRow:
         """min_c d_c = −log max_c K_c."""
-        return self._distance(self._embed(h)).amin(-1)
+        return self._distance(self.embed(h)).amin(-1)
 
-    def embed(self, x: Inputs) -> Float[Tensor, "N T E"]:
-        """W_c z."""
-        return self._embed(self.f(x))
+    def embed(self, h: Features) -> Float[Tensor, "N T E"]:
+        """W_c h."""
+        return torch.einsum("tej,nj->nte", self.W, h)
 
     def distance(self, x: Inputs) -> Values:
-        """d_c = mean_e((W_c z − e_c)²) / 2σ² = −log K_c."""
-        return self._distance(self.embed(x))
+        """d_c = mean_e((W_c f(x) − e_c)²) / 2σ² = −log K_c."""
+        return self._distance(self.embed(self.f(x)))
 
     def predict(self, x: Inputs) -> Values:
         """K_c = exp(−d_c), each in [0, 1]; they do not sum to 1."""
@@ -122,9 +113,6 @@ class DUQ(Plain):
     def centroids(self) -> Float[Tensor, "T E"]:
         """e_c = m_c / N_c."""
         return self.m / self.N[:, None]
-
-    def _embed(self, h: Tensor) -> Tensor:
-        return torch.einsum("tej,nj->nte", self.W, h)
 
     def _distance(self, z: Tensor) -> Tensor:
         return (z - self.centroids).square().mean(-1) / (2 * self.sigma**2)

@@ -5,16 +5,18 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from due.gp.exact import log_marginal_likelihood, posterior
+from due.gp.exact import factor, log_marginal_likelihood, posterior
 from due.gp.kernels import Kernel, inverse_softplus
+from due.gp.shapes import PerRow, Scalar
 
 SMALLEST_SIGMA2 = 1e-6  # in units of Var[y]
+ROWS = 1000  # predicted at once
 
 
 class ExactGP(nn.Module):
     """A GP with its data."""
 
-    def __init__(self, x: Float[Tensor, "N D"], y: Float[Tensor, " N"], kind: str) -> None:
+    def __init__(self, x: Float[Tensor, "N D"], y: PerRow, kind: str) -> None:
         super().__init__()
         self.x, self.y = x, y[:, None]
         self.kernel = Kernel(kind, 1, float(x.shape[1]) ** 0.5, 1.0)
@@ -26,7 +28,7 @@ class ExactGP(nn.Module):
         """σ², at least 1e-6."""
         return softplus(self.raw_sigma2) + SMALLEST_SIGMA2
 
-    def forward(self) -> Float[Tensor, ""]:
+    def forward(self) -> Scalar:
         """−log p(y) / N."""
         total = log_marginal_likelihood(self.kernel, self.x, self.y, self.sigma2, self.mu).total
         return -total[0] / len(self.x)
@@ -44,6 +46,24 @@ class ExactGP(nn.Module):
             return loss
 
         optimizer.step(closure)
+        self.condition()
+
+    @torch.no_grad()
+    def condition(self) -> None:
+        """L of K + σ² I = L Lᵀ and α = (K + σ² I)⁻¹ (y − μ), once for all predictions."""
+        self.L = factor(self.kernel, self.x, self.sigma2)[0]
+        self.alpha = torch.cholesky_solve(self.y - self.mu, self.L)  # (N, 1)
+
+    @torch.no_grad()
+    def marginal(self, x: Float[Tensor, "P D"]) -> tuple[Float[Tensor, " P"], Float[Tensor, " P"]]:
+        """Mean and variance of each f(x_p), without noise."""
+        parts = []
+        for k in (self.kernel(self.x, part)[0] for part in x.split(ROWS)):  # (N, rows)
+            A = torch.linalg.solve_triangular(self.L, k, upper=False)
+            var = self.kernel.outputscale - A.square().sum(0)
+            parts.append((self.mu + (k.mT @ self.alpha)[:, 0], var.clamp_min(0)))
+        mean, var = map(torch.cat, zip(*parts, strict=True))
+        return mean, var
 
     @torch.no_grad()
     def predict(self, x: Float[Tensor, "P D"]) -> tuple[Float[Tensor, " P"], Float[Tensor, "P P"]]:

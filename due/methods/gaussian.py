@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from due.gp import Normal
-from due.methods.method import Features, Inputs, MeanLoss, PerRow, Plain, Values
+from due.gp.shapes import Features, Inputs, PerRow, Values
+from due.methods.method import MeanLoss, Plain
 
 LOG_VARIANCE = log(1e-6), log(1e6)  # in units of Var[y]: σ² neither closes in on a row nor blows up
 

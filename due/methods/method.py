@@ -6,22 +6,15 @@ predictor. `due.training.fit` calls them in this order.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import torch
-from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from due.gp.shapes import PerRow, Scalar, Weights
 from due.lipschitz import fold
 from due.rows.source import Source
 
-Inputs: TypeAlias = Shaped[Tensor, "N ..."]
-Labels: TypeAlias = Int[Tensor, " N"]
-Values: TypeAlias = Float[Tensor, "N T"]
-Features: TypeAlias = Float[Tensor, "N J"]
-PerRow: TypeAlias = Float[Tensor, " N"]
-Weights: TypeAlias = Float[Tensor, " N"] | None
-Scalar: TypeAlias = Float[Tensor, ""]
 Me = TypeVar("Me", bound=nn.Module)
 Train = Callable[..., None]  # (method, source, **fields of a Recipe): goes on training
 

@@ -18,19 +18,9 @@ from torch.nn.functional import cross_entropy
 
 from due.gp import Gaussian, Normal, evaluate
 from due.gp.initialise import INITIAL_POINTS
+from due.gp.shapes import Features, Inputs, Labels, PerRow, Scalar, Values, Weights
 from due.gp.softmax import mean_field
-from due.methods.method import (
-    Features,
-    Folded,
-    Inputs,
-    Labels,
-    PerRow,
-    Scalar,
-    Train,
-    Values,
-    Weights,
-    weighted_mean,
-)
+from due.methods.method import Folded, Train, weighted_mean
 from due.rows.source import Source
 
 
@@ -42,7 +32,7 @@ class SNGP(Folded):
         self.f, self.gp, self.n_data = f, gp, n_data
 
     @abstractmethod
-    def curvature_of(self, mean: Float[Tensor, "N T"]) -> Float[Tensor, "N K"]:
+    def curvature_of(self, mean: Values) -> Float[Tensor, "N K"]:
         """a of each row, the curvature of its loss at the learned β."""
 
     def start(self, source: Source, seed: int) -> None:
@@ -91,9 +81,7 @@ class SNGPSoftmax(SNGP):
     n_data
         Number of rows N of the training set; `start` sets it.
     curvature
-        a of the Laplace approximation, with p = softmax(f): "one" is 1, as the authors' code has
-        it; "per_class" is p_c (1 − p_c), the paper's formula, at T times the cost; "largest" is
-        max_c p_c (1 − max_c p_c), one covariance for all classes.
+        a of the Laplace approximation, as in `due.baselines.SNGPClassifier`.
     """
 
     by_entropy = True
@@ -113,9 +101,9 @@ class SNGPSoftmax(SNGP):
         """−log softmax(f(x_i))_{y_i} at the mean."""
         return cross_entropy(self.gp.mean(self.f(x)), y, reduction="none")
 
-    def curvature_of(self, mean: Float[Tensor, "N T"]) -> Float[Tensor, "N K"]:
+    def curvature_of(self, mean: Values) -> Float[Tensor, "N K"]:
         """a, by the name of `curvature`."""
-        return CURVATURES[self.curvature](mean)
+        return CURVATURES[self.curvature](torch.softmax(mean, -1))
 
     def predict(self, x: Inputs) -> Values:
         """Mean-field probabilities softmax(mean / √(1 + π/8 · var))."""
@@ -158,7 +146,7 @@ class SNGPGaussian(SNGP):
         mean = self.gp.mean(self.f(x))
         return -self.likelihood.expected_log_prob(mean, torch.zeros_like(mean), y)
 
-    def curvature_of(self, mean: Float[Tensor, "N T"]) -> Float[Tensor, "N K"]:
+    def curvature_of(self, mean: Values) -> Float[Tensor, "N K"]:
         """1 / σ²."""
         return (1 / self.likelihood.sigma2).expand(len(mean), 1)
 
@@ -190,7 +178,7 @@ class RandomFeatureGP(nn.Module):
     layer_norm
         Put h through a learned LayerNorm first.
     projection
-        Project h to so many dimensions first, by a fixed Gaussian matrix; None does not.
+        Project h to so many dimensions before all else, by a fixed Gaussian matrix.
     seed
         Of W, the phases and the projection.
     """
@@ -221,8 +209,7 @@ class RandomFeatureGP(nn.Module):
         self.register_buffer("projection", None)
         if projection is not None:
             gauss = torch.randn(projection, J, generator=generator, dtype=torch.float64)
-            self.projection = (gauss / sqrt(projection)).float()
-            J = projection
+            self.projection, J = (gauss / sqrt(projection)).float(), projection
         self.norm = nn.LayerNorm(J) if layer_norm else nn.Identity()
         self.register_buffer("W", orthogonal_rows(S, J, generator).float())
         phase = 2 * pi * torch.rand(S, generator=generator, dtype=torch.float64)
@@ -252,7 +239,7 @@ class RandomFeatureGP(nn.Module):
         """h, projected and normalised if so asked: where distances are taken."""
         return self.norm(h if self.projection is None else h @ self.projection.mT)
 
-    def penalty(self) -> Float[Tensor, ""]:
+    def penalty(self) -> Scalar:
         """ridge ‖β‖² / 2 = −log p(β) + const; b has no prior."""
         return self.ridge / 2 * self.output.weight.square().sum()
 
@@ -290,22 +277,8 @@ def orthogonal_rows(S: int, J: int, generator: torch.Generator) -> Float[Tensor,
     return norms[:, None] * torch.cat(blocks)
 
 
-def _per_class(mean: Tensor) -> Tensor:
-    p = torch.softmax(mean, -1)
-    return p * (1 - p)
-
-
-def _largest(mean: Tensor) -> Tensor:
-    p = torch.softmax(mean, -1).amax(-1, keepdim=True)
-    return p * (1 - p)
-
-
-def _one(mean: Tensor) -> Tensor:
-    return torch.ones_like(mean[:, :1])
-
-
-CURVATURES: dict[str, Callable[[Tensor], Tensor]] = {
-    "largest": _largest,
-    "per_class": _per_class,
-    "one": _one,
+CURVATURES: dict[str, Callable[[Tensor], Tensor]] = {  # a, from p = softmax(f)
+    "largest": lambda p: p.amax(-1, keepdim=True) * (1 - p.amax(-1, keepdim=True)),
+    "per_class": lambda p: p * (1 - p),
+    "one": lambda p: torch.ones_like(p[:, :1]),
 }

@@ -4,21 +4,12 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from due.methods.method import (
-    Features,
-    Inputs,
-    Labels,
-    MeanLoss,
-    PerRow,
-    Plain,
-    Values,
-)
+from due.gp.shapes import Features, Inputs, Labels, PerRow, Values
+from due.methods.method import Folded, MeanLoss, Plain
 
 
-class SoftmaxNetwork(MeanLoss, Plain):
-    """Features and a linear output: `model(x, y)` is the loss, `model.predict(x)` is p(y | x)."""
-
-    by_entropy = True
+class SoftmaxOutput(MeanLoss, Folded):
+    """Abstract: features and a linear output, by which `predict(x)` is p(y | x)."""
 
     def __init__(self, f: nn.Module, J: int, T: int) -> None:
         super().__init__()
@@ -35,3 +26,9 @@ class SoftmaxNetwork(MeanLoss, Plain):
     def probabilities(self, h: Features) -> Values:
         """Class probabilities from features."""
         return torch.softmax(self.output(h), -1)
+
+
+class SoftmaxNetwork(SoftmaxOutput, Plain):
+    """The network alone: `model(x, y)` is the loss, `model.predict(x)` is p(y | x)."""
+
+    by_entropy = True

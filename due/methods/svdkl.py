@@ -8,6 +8,7 @@ Grid, interpolation, kernel and q(U) are GPyTorch's: `pip install 'due[rivals]'`
 """
 
 import warnings
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -17,20 +18,10 @@ from torch import Tensor, nn
 from torch.quasirandom import SobolEngine
 
 from due.gp import Gaussian, Normal
+from due.gp.shapes import Features, Inputs, Labels, PerRow, Scalar, Values, Weights
 from due.gp.softmax import expectation
 from due.lipschitz import fold
-from due.methods.method import (
-    Features,
-    Inputs,
-    Labels,
-    Method,
-    PerRow,
-    Scalar,
-    Train,
-    Values,
-    Weights,
-    weighted_mean,
-)
+from due.methods.method import Method, Train, weighted_mean
 from due.rows.source import Source
 
 LARGEST = 2**22  # numbers of an integral or an interpolation held at once
@@ -128,12 +119,12 @@ class SVDKLSoftmax(SVDKL):
 
     def probabilities(self, h: Features) -> Values:
         """Class probabilities from features."""
-        return self._expectation(_softmax, *self.gp(h))
+        return self._expectation(partial(torch.softmax, dim=0), *self.gp(h))
 
     def _log_prob(self, mean: Tensor, var: Tensor) -> Tensor:
         """E_q[log softmax(A g)], (N, T)."""
         if not self.training:
-            return self._expectation(_log_softmax, mean, var)
+            return self._expectation(partial(torch.log_softmax, dim=0), mean, var)
         epsilon = torch.randn(self.samples, *mean.shape, dtype=mean.dtype, device=mean.device)
         logits = (mean + var.sqrt() * epsilon) @ self.mixing.to(mean).mT  # (S, N, T)
         return torch.log_softmax(logits, -1).mean(0)
@@ -243,7 +234,7 @@ class GridGP(nn.Module):
         self.strategy.variational_params_initialized.fill_(1)
         self.strategy._clear_cache()
 
-    def forward(self, h: Features) -> tuple[Float[Tensor, "N J"], Float[Tensor, "N J"]]:
+    def forward(self, h: Features) -> tuple[Features, Features]:
         """Mean wᵀ m_j and variance wᵀ S_j w of each g_j(h_n)."""
         rows = max(1, LARGEST // (self.J * self.M))
         parts = [self._moments(part) for part in self.scale(h.double()).split(rows)]
@@ -281,7 +272,7 @@ class GridGP(nn.Module):
             blocks.diagonal(dim1=1, dim2=2).movedim(-1, 1).contiguous(),
         )
 
-    def kl(self) -> Float[Tensor, ""]:
+    def kl(self) -> Scalar:
         """Σ_j KL(q(u_j) ‖ p(u_j)): all j share one prior, which is factorised once."""
         prior = self.prior(self.strategy.inducing_points)
         jitter = JITTER * torch.eye(self.M, dtype=torch.float64, device=prior.mean.device)
@@ -296,7 +287,7 @@ class GridGP(nn.Module):
         return (white.square().sum() - self.J * self.M + log_det) / 2
 
     @torch.no_grad()
-    def set_range(self, low: Float[Tensor, ""], high: Float[Tensor, ""]) -> None:
+    def set_range(self, low: Scalar, high: Scalar) -> None:
         """Features in [low, high] are scaled to the grid in eval mode."""
         self.scale.min_val.data = low.double()
         self.scale.max_val.data = high.double()
@@ -335,14 +326,6 @@ def _root(cov: Tensor) -> Tensor:
     """L, cov ≈ L Lᵀ, also where cov is singular."""
     jitter = 1e-8 * cov.diagonal(dim1=-2, dim2=-1).mean(-1)
     return torch.linalg.cholesky(cov + jitter[:, None, None] * torch.eye(cov.shape[-1]).to(cov))
-
-
-def _softmax(logits: Tensor) -> Tensor:
-    return torch.softmax(logits, 0)
-
-
-def _log_softmax(logits: Tensor) -> Tensor:
-    return torch.log_softmax(logits, 0)
 
 
 def _engine() -> Any:

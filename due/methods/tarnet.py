@@ -10,8 +10,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
+from due.gp.shapes import Features, Inputs, PerRow, Values
 from due.lipschitz import constrain
-from due.methods.method import Inputs, MeanLoss, PerRow, Plain, Values
+from due.methods.method import MeanLoss, Plain
 from due.networks.append_treatment import both_arms
 
 SMALLEST_SIGMA = 1e-3  # in standard deviations of y: a component must not close in on one person
@@ -41,7 +42,7 @@ class MixtureOutput(nn.Module):
         self.linear = nn.Linear(J, 3 * K)
 
     def forward(
-        self, h: Float[Tensor, "N J"]
+        self, h: Features
     ) -> tuple[Float[Tensor, "N K"], Float[Tensor, "N K"], Float[Tensor, "N K"]]:
         """log π, μ, σ."""
         logits, mu, raw = self.linear(h).chunk(3, -1)

@@ -1,24 +1,17 @@
 """Networks for vectors: h ← W₀ x + b₀, then `depth` blocks that each use one layer W h + b."""
 
 from abc import abstractmethod
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
-
-Activation: TypeAlias = Literal["relu", "elu"]
 
 
 class FullyConnected(nn.Module):
     """Abstract: the layers; each final class says how its blocks use them."""
 
     def __init__(
-        self,
-        D: int,
-        J: int = 128,
-        depth: int = 4,
-        activation: Activation = "relu",
-        dropout: float = 0.0,
+        self, D: int, J: int = 128, depth: int = 4, activation: str = "relu", dropout: float = 0.0
     ):
         super().__init__()
         self.config: dict[str, Any] = dict(
@@ -64,12 +57,7 @@ class PreactivationResNet(FullyConnected):
     """
 
     def __init__(
-        self,
-        D: int,
-        J: int = 200,
-        depth: int = 2,
-        activation: Activation = "elu",
-        dropout: float = 0.1,
+        self, D: int, J: int = 200, depth: int = 2, activation: str = "elu", dropout: float = 0.1
     ):
         super().__init__(D, J, depth, activation, dropout)
 
@@ -81,7 +69,7 @@ class PreactivationResNet(FullyConnected):
         return self.activation(h)
 
 
-def make_activation(name: Activation) -> nn.Module:
+def make_activation(name: str) -> nn.Module:
     """The activation of that name; its slope is at most 1, so it keeps a layer's bound."""
     modules: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "elu": nn.ELU}
     if name not in modules:

@@ -5,14 +5,14 @@ no two inputs share features. Zeros, not a learned layer, widen the input: this 
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad, pixel_shuffle, pixel_unshuffle
 
-from due.networks.fully_connected import Activation, make_activation
+from due.networks.fully_connected import make_activation
 
 
 class ReversibleNet(nn.Module):
@@ -30,12 +30,7 @@ class ReversibleNet(nn.Module):
     """
 
     def __init__(
-        self,
-        D: int,
-        J: int = 128,
-        depth: int = 4,
-        activation: Activation = "relu",
-        dropout: float = 0.0,
+        self, D: int, J: int = 128, depth: int = 4, activation: str = "relu", dropout: float = 0.0
     ):
         super().__init__()
         if max(D, 2) > J:
@@ -88,11 +83,11 @@ class ReversibleConvNet(nn.Module):
         channels: int = 4,
         stages: int = 2,
         depth: int = 2,
-        activation: Activation = "relu",
+        activation: str = "relu",
         dropout: float = 0.0,
     ):
         super().__init__()
-        C, H, W = shape
+        C, H, W = map(int, shape)
         if channels < C:
             raise ValueError(f"channels={channels} cannot hold C={C} channels: take at least {C}")
         if stages < 1 or H % 2**stages or W % 2**stages:
@@ -100,14 +95,8 @@ class ReversibleConvNet(nn.Module):
                 f"images of {H} × {W} cannot be halved {stages} times: take stages ≥ 1 and sides "
                 f"that are multiples of {2 ** max(stages, 1)}"
             )
-        self.config: dict[str, Any] = {
-            "shape": [int(n) for n in shape],
-            "channels": channels,
-            "stages": stages,
-            "depth": depth,
-            "activation": activation,
-            "dropout": dropout,
-        }
+        self.config: dict[str, Any] = dict(shape=[C, H, W], channels=channels, stages=stages)
+        self.config |= dict(depth=depth, activation=activation, dropout=dropout)
         self.C, self.squeezed = C, (channels * 4**stages, H // 2**stages, W // 2**stages)
         self.channels, self.out_features = channels, channels * H * W
         widths = [channels * 4**stage // 2 for stage in range(1, stages + 1)]  # of a half
@@ -124,7 +113,7 @@ class ReversibleConvNet(nn.Module):
         h = pad(x, (0, 0, 0, 0, 0, self.channels - self.C))
         for blocks in self.stages:
             h = pixel_unshuffle(h, 2)
-            for block in _list(blocks):
+            for block in cast(nn.ModuleList, blocks):
                 h = block(h)
         return h.flatten(1)
 
@@ -132,7 +121,7 @@ class ReversibleConvNet(nn.Module):
         """The image with these features, in eval mode."""
         x = h.unflatten(1, self.squeezed)
         for blocks in reversed(self.stages):
-            x = pixel_shuffle(_backwards(_list(blocks), x), 2)
+            x = pixel_shuffle(_backwards(cast(nn.ModuleList, blocks), x), 2)
         return x[:, : self.C]
 
 
@@ -158,22 +147,15 @@ class Coupling(nn.Module):
 
 def _backwards(blocks: nn.ModuleList, h: Tensor) -> Tensor:
     for block in reversed(blocks):
-        assert isinstance(block, Coupling)
-        h = block.inverse(h)
+        h = cast(Coupling, block).inverse(h)
     return h
 
 
-def _dense(n: int, m: int, activation: Activation, dropout: float) -> nn.Module:
-    hidden = min(n, m)
-    first, last = nn.Linear(n, hidden), nn.Linear(hidden, m)
+def _dense(n: int, m: int, activation: str, dropout: float) -> nn.Module:
+    first, last = nn.Linear(n, min(n, m)), nn.Linear(min(n, m), m)
     return nn.Sequential(first, make_activation(activation), nn.Dropout(dropout), last)
 
 
-def _conv(n: int, activation: Activation, dropout: float) -> nn.Module:
+def _conv(n: int, activation: str, dropout: float) -> nn.Module:
     first, last = nn.Conv2d(n, n, 3, padding=1), nn.Conv2d(n, n, 3, padding=1)
     return nn.Sequential(first, make_activation(activation), nn.Dropout(dropout), last)
-
-
-def _list(blocks: nn.Module) -> nn.ModuleList:
-    assert isinstance(blocks, nn.ModuleList)
-    return blocks

@@ -11,17 +11,16 @@ class Entry(NamedTuple):
     takes: tuple[str, ...] = ("seeds", "threads")  # options beyond --out, --preset and --smoke
 
 
+PLAIN = ("default", "smoke")
 COSINES = ("default", "paper", "notebook", "smoke")
 TRIALS = ("trials", "methods", "data", "jobs")
 CATALOGUE = {
     "fig1": Entry("Uncertainty between the data at 1K and 1M rows: DUE and SNGP", COSINES),
-    "fig2": Entry(
-        "Feature collapse: what a free network puts on top of data", ("default", "smoke")
-    ),
+    "fig2": Entry("Feature collapse: what a free network puts on top of data", PLAIN),
     "fig3": Entry("Two moons: where softmax, GPDNN and DUE are certain"),
     "fig4": Entry(
         "Treatment effects with 95 % intervals: how many miss, DUE and BTARNet",
-        ("default", "smoke"),
+        PLAIN,
         ("seeds", "jobs"),
     ),
     "fig7": Entry(
@@ -29,13 +28,9 @@ CATALOGUE = {
     ),
     "gap": Entry("What decides the widths of fig1: length scale, M, dropout", COSINES),
     "table3": Entry(
-        "Treatment effects on IHDP: error after deferral, DUE and rivals",
-        ("default", "smoke"),
-        TRIALS,
+        "Treatment effects on IHDP: error after deferral, DUE and rivals", PLAIN, TRIALS
     ),
-    "choices": Entry(
-        "What each choice buys on IHDP: DUE with something changed", ("default", "smoke"), TRIALS
-    ),
+    "choices": Entry("What each choice buys on IHDP: DUE with something changed", PLAIN, TRIALS),
     "collapse": Entry("Why deep kernels collapse: terms of the likelihood, far rows"),
     "constraints": Entry("Ways to keep distances: norm, penalty, reversible, none"),
 }

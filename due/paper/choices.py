@@ -10,6 +10,7 @@ from due.experiments.contender import Contender
 from due.networks import PreactivationResNet
 from due.paper import CATALOGUE
 from due.paper.table3 import METHODS, NOTES, Table3, our_recipe
+from due.paper.table3 import SMOKE as SMOKE_METHODS
 from due.training import Recipe
 
 
@@ -39,11 +40,8 @@ def change(title: str, **settings: Any) -> Contender:
 
 def change_paper(title: str, **settings: Any) -> Contender:
     """The paper's settings with some changed."""
-    return Contender(
-        f"the paper's recipe, {title}",
-        lambda seed: DUECATE.paper(random_state=seed, **settings),
-        METHODS["due-paper"].version,
-    )
+    title, version = f"the paper's recipe, {title}", METHODS["due-paper"].version
+    return Contender(title, lambda seed: DUECATE.paper(random_state=seed, **settings), version)
 
 
 CHOICES: dict[str, Contender] = {
@@ -53,11 +51,7 @@ CHOICES: dict[str, Contender] = {
         "its text's rate and epochs", recipe=replace(PAPER, head_lr=1e-3), epochs=750
     ),
     "paper-input": change_paper("t at the input", treatment="input"),
-    "elbo": change(
-        "bound: stochastic ELBO, its rates, no finish",
-        bound="elbo",
-        recipe=PAPER,
-    ),
+    "elbo": change("bound: stochastic ELBO, its rates, no finish", bound="elbo", recipe=PAPER),
     "one-scale": change("t: the features' length scale", own_scale=False),
     "input": change("t: at the input, its scale too", treatment="input", own_scale=False),
     "q": change("finish: q(U) only", finish="q"),
@@ -72,10 +66,9 @@ CHOICES: dict[str, Contender] = {
 }
 
 SMOKE: dict[str, Contender] = {
-    "due": Contender("DUE", lambda seed: DUECATE(epochs=3, n_inducing=10, random_state=seed)),
+    "due": SMOKE_METHODS["due"],
     "free": Contender(
-        "no spectral norm",
-        lambda seed: DUECATE(epochs=3, n_inducing=10, c=None, random_state=seed),
+        "no spectral norm", lambda seed: DUECATE(epochs=3, n_inducing=10, c=None, random_state=seed)
     ),
 }
 

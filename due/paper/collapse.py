@@ -18,27 +18,17 @@ without).
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from due.data.toy import random_cosines
 from due.experiments.artefact import Artefact, Result
 from due.experiments.journal import Json
 from due.experiments.layout import Table
-from due.gp import (
-    Gaussian,
-    InducingGP,
-    Kernel,
-    features,
-    initialise,
-    log_marginal_likelihood,
-)
+from due.gp import Gaussian, InducingGP, Kernel, features, initialise, log_marginal_likelihood
 from due.methods import DUE
 from due.methods.method import Plain
 from due.paper import CATALOGUE, far_rows
@@ -46,7 +36,6 @@ from due.paper.deep_kernels import COLOURS, NETWORKS, Settings, at_hand, extract
 from due.rows.source import Table as Rows
 from due.training import fit
 
-Floats = NDArray[np.float64]
 GPS = {"exact": "-", "sparse": "--"}
 PANELS = {
     "data_fit": "data fit ½ rᵀ(K + σ²I)⁻¹r, over N",
@@ -54,8 +43,7 @@ PANELS = {
     "noise_std": "noise σ",
     "smallest_ratio": "least ‖h − h′‖ / l‖x − x′‖; thin: median ‖h − h′‖/l",
 }
-
-
+SKIPPED = "UCI sets: skipped, because DUE_DATA names no folder with uci/*.npz."
 PRESETS = {
     "default": Settings(),
     "paper": Settings(),  # the paper measures nothing of this
@@ -82,17 +70,13 @@ class ExactDKL(Plain):
 
     def forward(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """−log N(y | μ, K + σ² I) / N."""
-        noise = self.likelihood.sigma2
-        found = log_marginal_likelihood(self.kernel, self.f(x), y, noise, self.mu)
+        sigma2 = self.likelihood.sigma2
+        found = log_marginal_likelihood(self.kernel, self.f(x), y, sigma2, self.mu)
         return -found.total.sum() / len(y)
 
     def losses(self, x: Tensor, y: Tensor) -> Tensor:
         """The same for every row: only their joint density is at hand."""
         return self(x, y).expand(len(y))
-
-    def terms(self, x: Tensor, y: Tensor) -> Terms:
-        """Its terms."""
-        return exact_terms(self.kernel, self.f(x), y, self.likelihood.sigma2, self.mu)
 
 
 @torch.no_grad()
@@ -119,18 +103,14 @@ def sparse_terms(gp: InducingGP, h: Tensor, y: Tensor, sigma2: Tensor) -> Terms:
 def run(settings: Settings, seed: int) -> Result:
     """The curves of each network under each GP, then the UCI sets."""
     x, y = cosine_rows(settings, seed)
-    curves: Json = {}
+    curves: Json = {network: {} for network in NETWORKS}
+    ends: Json = {network: {} for network in NETWORKS}
     for network in NETWORKS:
-        curves[network] = {
-            gp: follow(build(settings, network, gp, x, seed), settings, x, y) for gp in GPS
-        }
-    numbers: Json = {
-        "cosines": {
-            network: {gp: last(curve) for gp, curve in found.items()}
-            for network, found in curves.items()
-        },
-        "uci_sets": len(settings.uci),
-    }
+        for gp in GPS:
+            curve = follow(build(settings, network, gp, x, seed), settings, x, y)
+            curves[network][gp] = curve
+            ends[network][gp] = {key: curve[key][-1] for key in curve if key != "step"}
+    numbers: Json = {"cosines": ends, "uci_sets": len(settings.uci)}
     if settings.uci:
         numbers["uci"] = {name: far_rows.compare(settings, name, seed) for name in settings.uci}
     return Result(numbers, {"curves": curves})
@@ -144,7 +124,7 @@ def cosine_rows(settings: Settings, seed: int) -> tuple[Tensor, Tensor]:
 
 def build(settings: Settings, network: str, gp: str, x: Tensor, seed: int) -> ExactDKL | DUE:
     """A model at its start: length scale and inducing points as in Algorithm 1."""
-    f = extractor(settings, network, x, seed)
+    f = extractor(network, x, settings.J, settings.depth, settings.c, seed)
     Z, lengthscale = initialise(features(f, x, 1000, seed)[0], settings.M, seed)
     if gp == "exact":
         return ExactDKL(f, Kernel("rbf", 1, lengthscale), Gaussian())
@@ -170,14 +150,16 @@ def follow(model: ExactDKL | DUE, settings: Settings, x: Tensor, y: Tensor) -> J
 def state(model: ExactDKL | DUE, x: Tensor, y: Tensor) -> dict[str, float]:
     """Terms over N, scales and distances, as the model stands."""
     model.eval()
-    N, (terms, kernel) = len(y), terms_of(model, x, y)
+    N, h = len(y), model.f(x)
+    if isinstance(model, ExactDKL):
+        kernel = model.kernel
+        terms = exact_terms(kernel, h, y, model.likelihood.sigma2, model.mu)
+    else:
+        kernel, terms = model.gp.kernel, sparse_terms(model.gp, h, y, model.sigma2)
     apart = torch.pdist(x.double())
-    distance = (torch.pdist(model.f(x).double()) / kernel.lengthscale)[apart > 0]
+    distance = (torch.pdist(h.double()) / kernel.lengthscale)[apart > 0]
     found = {
-        "data_fit": terms.data_fit / N,
-        "complexity": terms.complexity / N,
-        "log_det_unit": terms.log_det_unit / N,
-        "slack": terms.slack / N,
+        **{name: value / N for name, value in terms._asdict().items()},
         "log_likelihood": -model(x, y).double(),
         "outputscale": kernel.outputscale[0],
         "outputscale_over_best": N / (2 * terms.data_fit),
@@ -191,44 +173,37 @@ def state(model: ExactDKL | DUE, x: Tensor, y: Tensor) -> dict[str, float]:
     return {name: value.item() for name, value in found.items()}
 
 
-def terms_of(model: ExactDKL | DUE, x: Tensor, y: Tensor) -> tuple[Terms, Kernel]:
-    """The terms of the likelihood or of its bound, and the kernel of the features."""
-    if isinstance(model, ExactDKL):
-        return model.terms(x, y), model.kernel
-    return sparse_terms(model.gp, model.f(x), y, model.sigma2), model.gp.kernel
-
-
-def last(curve: Json) -> Json:
-    """Where training ended."""
-    return {name: values[-1] for name, values in curve.items() if name != "step"}
-
-
 def text(settings: Settings, mean: Json) -> str:
     """Where training ended, and the UCI sets or why there are none."""
     keys = ["log_likelihood", "data_fit", "complexity", "log_det_unit", "noise_std"]
     keys += ["smallest_distance", "median_distance", "smallest_ratio"]
+    header = ["", "log p(y)/N", "data fit/N", "½ log|K + σ²I|/N", "log|κ + σ̂²I|/N", "σ"]
+    header += ["min distance/l", "median/l", "min ratio"]
     rows = [
         [f"{NETWORKS[network]}, {gp}", *(f"{found[key]:.4g}" for key in keys)]
         for network, gps in mean["cosines"].items()
         for gp, found in gps.items()
     ]
-    header = ["", "log p(y)/N", "data fit/N", "½ log|K + σ²I|/N", "log|κ + σ̂²I|/N", "σ"]
-    header += ["min distance/l", "median/l", "min ratio"]
     title = f"{settings.n} cosines after {settings.steps} steps"
-    tables = [Table(title, header, rows).text()]
-    if "uci" not in mean:
-        return f"{tables[0]}\n\nUCI sets: skipped, because DUE_DATA names no folder with uci/*.npz."
-    return "\n\n".join([*tables, *far_rows.tables(settings, mean["uci"])])
+    tables = [Table(title, header, rows).text(), SKIPPED]
+    if "uci" in mean:
+        tables[1:] = far_rows.tables(settings, mean["uci"])
+    return "\n\n".join(tables)
 
 
 def draw(settings: Settings, results: Sequence[Result]) -> Figure:
     """Four panels of curves of the first seed; below, the means on UCI sets if there are any."""
     has_uci = "uci" in results[0].numbers
     figure = Figure(figsize=(12.5, 6.2 if has_uci else 3.6), layout="constrained")
-    grid = figure.add_gridspec(2 if has_uci else 1, 4)
-    axes = [figure.add_subplot(grid[0, i]) for i in range(4)]
+    axes, *below = figure.subplots(2 if has_uci else 1, 4, squeeze=False)
     for ax, (key, title) in zip(axes, PANELS.items(), strict=True):
-        _curves(ax, key, results[0].picture["curves"])
+        for network, gps in results[0].picture["curves"].items():
+            for gp, curve in gps.items():
+                style: Json = {"color": COLOURS[network], "ls": GPS[gp]}
+                label = f"{NETWORKS[network]}, {gp}"
+                ax.plot(curve["step"], curve[key], lw=1.2, label=label, **style)
+                if key == "smallest_ratio":  # and the median distance, thinner
+                    ax.plot(curve["step"], curve["median_distance"], lw=0.6, **style)
         ax.set(xlabel="step")
         ax.set_title(title, fontsize=7.5)
     axes[0].axhline(0.5, color="0.4", lw=0.8, ls=":")
@@ -242,17 +217,8 @@ def draw(settings: Settings, results: Sequence[Result]) -> Figure:
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False, fontsize=8)
     if has_uci:
-        far_rows.draw_panels(settings, figure, grid, results)
+        far_rows.draw_panels(settings, below[0], results)
     return figure
-
-
-def _curves(ax: Axes, key: str, curves: Json) -> None:
-    for network, gps in curves.items():
-        for gp, curve in gps.items():
-            style: Json = {"color": COLOURS[network], "ls": GPS[gp], "lw": 1.2}
-            ax.plot(curve["step"], curve[key], label=f"{NETWORKS[network]}, {gp}", **style)
-            if key == "smallest_ratio":  # and the median distance, thinner
-                ax.plot(curve["step"], curve["median_distance"], **{**style, "lw": 0.6})
 
 
 ARTEFACT = Artefact(CATALOGUE["collapse"].title, PRESETS, run, draw, 3, text)

@@ -1,29 +1,26 @@
 """Ways to a bi-Lipschitz extractor (Section 3.2), which the paper discusses in words, as one table.
 
-DUE five times, on networks of one size that differ in their constraint alone: spectral norm on a
-residual network; a two-sided gradient penalty on a free one; a reversible network; none, residual
-and feed-forward. Data: two moons, where far points of the plane are out of distribution, and the
-digits 0–4, where 5–9 are. Each trains by the ELBO from the same warm start of q(U).
-
-The OOD score is that of `DUEClassifier`, which no label enters; the share of the prior variance
-that q(f) has is beside it.
+DUE five times, on networks of one size that differ in their constraint alone. Data: two moons,
+where far points of the plane are out of distribution, and the digits 0–4, where 5–9 are. Each
+trains by the ELBO from the same warm start of q(U). The OOD score is that of `DUEClassifier`, which
+no label enters; the share of the prior variance that q(f) has is beside it.
 
 The penalty is λ mean_i (‖∂ Σ_j v_j h_j(x_i) / ∂x_i‖ − √(D/J))² for one direction v, ‖v‖ = 1, drawn
 anew each batch: if the Jacobian has orthonormal columns, the squared norm is D/J on average.
 
-Time is the CPU time of training. Memory is the size of what one batch keeps for its backward
-pass, because the resident memory of so small a process is mostly torch. The reversible network
-keeps its activations as any other: nothing is recomputed from its inverse. Ratios are
-‖f(a) − f(b)‖ / ‖a − b‖ on pairs of test rows and rows out of distribution, mixed.
+Time is the CPU time of training. Memory is what one batch keeps for its backward pass; the
+reversible network keeps its activations as any other: nothing is recomputed from its inverse.
+Ratios are ‖f(a) − f(b)‖ / ‖a − b‖ on pairs of test rows and rows out of distribution, mixed.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 from numpy.typing import NDArray
@@ -33,16 +30,17 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from due.data.toy import grid_points, two_moons
-from due.experiments.artefact import Artefact, Result
+from due.experiments.artefact import Artefact, Result, average
 from due.experiments.journal import Json
 from due.experiments.layout import Table
 from due.gp import InducingGP, Reference, Softmax, features
-from due.lipschitz import constrain, gradient_penalty, lipschitz_ratios
+from due.lipschitz import gradient_penalty, lipschitz_ratios
 from due.methods import DUE, Method
 from due.methods.method import Plain
 from due.metrics import accuracy, auroc, entropy
-from due.networks import FCResNet, FeedForward, ReversibleNet
 from due.paper import CATALOGUE
+from due.paper.deep_kernels import extractor, standard
+from due.rows.scale import Floats
 from due.rows.source import Table as Rows
 from due.training import Recipe, fit
 
@@ -53,6 +51,9 @@ WAYS = {
     "residual": "none, residual",
     "feed_forward": "none, feed-forward",
 }
+NETWORKS = {"spectral": "sound", "reversible": "reversible", "feed_forward": "collapsed"}
+AUROCS = ("auroc_ood_score", "auroc_variance", "auroc_entropy")
+RATIOS = ("lipschitz_lower", "lipschitz_median", "lipschitz_upper")
 BASE = "residual"  # what time and memory are relative to
 COLOURS = ("tab:blue", "tab:purple", "tab:green", "tab:orange", "tab:red")
 
@@ -104,7 +105,7 @@ class Penalised(Plain):
     def forward(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """The loss of a batch."""
         x = x.detach().requires_grad_()
-        h = self.model.f(x)
+        h = self.f(x)
         v = torch.randn(h.shape[1])
         target = (x.shape[1] / h.shape[1]) ** 0.5
         bend = gradient_penalty(h @ (v / v.norm()), x, target)
@@ -140,8 +141,7 @@ def moons(settings: Settings, seed: int) -> Task:
     test = two_moons(settings.n_moons, noise=settings.noise, seed=10_000 + seed)
     plane = grid_points(41)
     out = plane[KDTree(data.X).query(plane)[0] > settings.far]
-    centre, spread = data.X.mean(0), data.X.std(0)
-    x, x_test, x_out = (_tensor((rows - centre) / spread) for rows in (data.X, test.X, out))
+    x, x_test, x_out = (standard(rows, data.X) for rows in (data.X, test.X, out))
     return Task(x, torch.as_tensor(data.y), x_test, test.y.astype(np.int64), x_out)
 
 
@@ -150,7 +150,7 @@ def digits(seed: int) -> Task:
     X, y = load_digits(return_X_y=True)
     known = np.random.default_rng(seed).permutation(np.flatnonzero(y < 5))
     test, rows = np.split(known, [len(known) // 5])
-    x, x_test, x_out = (_tensor(X[part] / 16) for part in (rows, test, y >= 5))
+    x, x_test, x_out = (torch.as_tensor(X[part] / 16).float() for part in (rows, test, y >= 5))
     return Task(x, torch.as_tensor(y[rows]), x_test, y[test].astype(np.int64), x_out)
 
 
@@ -162,14 +162,13 @@ def measure(settings: Settings, task: Task, way: str, seed: int) -> Json:
     optimise(loss, settings, task, seed)
     seconds = time.process_time() - began
     known = Reference(features(model.f, task.x, 1000, seed)[0], model.gp.kernel)
-    inside, outside = scores(model, known, task.x_test), scores(model, known, task.x_out)
+    probs, inside = scores(model, known, task.x_test)
+    _, outside = scores(model, known, task.x_out)
     ratios = lipschitz_ratios(model.f, *pairs(settings, task, seed)).ratios.double()
     lower, upper = ratios.min().item(), ratios.max().item()
     return {
-        "accuracy": accuracy(inside.probs, task.y_test),
-        "auroc_ood_score": auroc(inside.ood, outside.ood),
-        "auroc_variance": auroc(inside.variance, outside.variance),
-        "auroc_entropy": auroc(entropy(inside.probs), entropy(outside.probs)),
+        "accuracy": accuracy(probs, task.y_test),
+        **{f"auroc_{name}": auroc(inside[name], outside[name]) for name in inside},
         "seconds": seconds,
         "megabytes": megabytes,
         "lipschitz_lower": lower,
@@ -181,33 +180,18 @@ def measure(settings: Settings, task: Task, way: str, seed: int) -> Json:
 
 def build(settings: Settings, task: Task, way: str, seed: int) -> tuple[DUE, Method]:
     """DUE at its warm start, and its loss."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        f = extractor(settings, task.x, way)
+    kind = NETWORKS.get(way, "residual")
+    f = extractor(kind, task.x, settings.J, settings.depth, settings.c, seed)
     T = int(task.y.max()) + 1
     model = DUE(f, InducingGP(torch.zeros(settings.M, settings.J), T), Softmax(T))
     model.start(Rows(task.x, task.y), seed)
     return model, Penalised(model, settings.penalty) if way == "penalty" else model
 
 
-def extractor(settings: Settings, x: Tensor, way: str) -> nn.Module:
-    """The network of a way, constrained or not."""
-    size = (x.shape[1], settings.J, settings.depth)
-    if way == "spectral":
-        return constrain(FCResNet(*size), settings.c, x[:2])
-    if way == "reversible":
-        return ReversibleNet(*size)
-    return FeedForward(*size) if way == "feed_forward" else FCResNet(*size)
-
-
 def optimise(loss: Method, settings: Settings, task: Task, seed: int) -> None:
     """Adam, the network at its rate and the GP at its own."""
-    recipe = Recipe(
-        lr=settings.lr,
-        head_lr=settings.gp_lr,
-        epochs=settings.epochs,
-        batch_size=settings.batch_size,
-    )
+    s = settings
+    recipe = Recipe(lr=s.lr, head_lr=s.gp_lr, epochs=s.epochs, batch_size=s.batch_size)
     fit(loss, Rows(task.x, task.y), recipe, start=False, seed=seed, progress=False)
 
 
@@ -228,21 +212,17 @@ def kept_for_backward(loss: nn.Module, x: Tensor, y: Tensor) -> int:
     return sum(kept.values())
 
 
-class Scores(NamedTuple):
-    """Class probabilities (N, T), and for each row two shares of the prior variance."""
-
-    probs: NDArray[np.float64]
-    ood: NDArray[np.float64]  # that training rows leave unexplained, as `DUEClassifier.ood_score`
-    variance: NDArray[np.float64]  # that q(f) has, mean over classes
-
-
 @torch.no_grad()
-def scores(model: DUE, known: Reference, x: Tensor) -> Scores:
-    """Class probabilities and OOD scores per row."""
+def scores(model: DUE, known: Reference, x: Tensor) -> tuple[Floats, dict[str, Floats]]:
+    """Class probabilities (N, T), and three scores per row."""
     probs, h = cast(Tensor, model.predict(x)).double().numpy(), model.f(x)
+    probs /= probs.sum(1, keepdims=True)
     explained = model.gp.explained(h).double().numpy()
-    ood = 1 - known(h).double().numpy()
-    return Scores(probs / probs.sum(1, keepdims=True), ood, 1 - explained.mean(1))
+    return probs, {
+        "ood_score": 1 - known(h).double().numpy(),  # as `DUEClassifier.ood_score`
+        "variance": 1 - explained.mean(1),  # that q(f) has, mean over classes
+        "entropy": entropy(probs),
+    }
 
 
 def pairs(settings: Settings, task: Task, seed: int) -> tuple[Tensor, Tensor]:
@@ -258,68 +238,57 @@ def text(settings: Settings, mean: Json) -> str:
     """One table per task."""
     header = ["", "AUROC: ood score", "variance", "entropy", "accuracy", "time", "memory"]
     header += ["ratio: min", "median", "max", "max/min"]
-    title = "{}: time and memory relative to none, residual; penalty λ = {:g}"
-    return "\n\n".join(
-        Table(
-            title.format(name, settings.penalty),
-            header,
-            [[WAYS[way], *_cells(row)] for way, row in found.items()],
-        ).text()
-        for name, found in mean.items()
-    )
-
-
-def _cells(row: Json) -> list[str]:
-    return [
-        *(f"{row[f'auroc_{key}']:.3f}" for key in ("ood_score", "variance", "entropy")),
-        f"{row['accuracy']:.3f}",
-        *(f"{row[key]:.2f}x" for key in ("seconds_relative", "megabytes_relative")),
-        *(f"{row[f'lipschitz_{key}']:.3g}" for key in ("lower", "median", "upper")),
-        f"{row['distortion']:.3g}",
-    ]
+    title = f"time and memory relative to {WAYS[BASE]}; penalty λ = {settings.penalty:g}"
+    texts = []
+    for name, found in mean.items():
+        rows = []
+        for way, row in found.items():
+            values = [f"{row[key]:.3f}" for key in (*AUROCS, "accuracy")]
+            values += [f"{row[f'{key}_relative']:.2f}x" for key in ("seconds", "megabytes")]
+            values += [f"{row[key]:.3g}" for key in (*RATIOS, "distortion")]
+            rows.append([WAYS[way], *values])
+        texts.append(Table(f"{name}: {title}", header, rows).text())
+    return "\n\n".join(texts)
 
 
 def draw(settings: Settings, results: Sequence[Result]) -> Figure:
     """AUROCs, time and ratios of each way: a small dot per seed, a large one for their mean."""
     tasks = list(results[0].numbers)
-    panels: dict[str, Callable[[Json], float]] = {
-        "AUROC of the OOD score": lambda row: row["auroc_ood_score"],
-        "AUROC of the entropy": lambda row: row["auroc_entropy"],
-        "CPU time of training, relative": lambda row: row["seconds_relative"],
+    panels = {
+        "auroc_ood_score": "AUROC of the OOD score",
+        "auroc_entropy": "AUROC of the entropy",
+        "seconds_relative": "CPU time of training, relative",
     }
     figure = Figure(figsize=(12.5, 2.2 * len(tasks) + 0.3), layout="constrained")
     axes = figure.subplots(len(tasks), len(panels) + 1, squeeze=False, sharey=True)
     places = np.arange(len(WAYS))
     for line, task in zip(axes, tasks, strict=True):
         rows = {way: [result.numbers[task][way] for result in results] for way in WAYS}
-        for ax, (title, value) in zip(line, panels.items(), strict=False):
-            values = np.array([[value(row) for row in rows[way]] for way in WAYS])
+        for ax, (key, title) in zip(line, panels.items(), strict=False):
+            values = np.array([[row[key] for row in rows[way]] for way in WAYS])
             ax.scatter(values.mean(1), places, s=60, c=COLOURS)
             ax.plot(values, places, ".", color="0.2", ms=3)
             ax.grid(axis="y", color="0.9")
             if title.startswith("AUROC"):
                 ax.set_xlim(min(0.5, values.min() - 0.03), 1.03)
             ax.set_title(f"{task}: {title}", fontsize=9)
-        for place, way, colour in zip(places, WAYS, COLOURS, strict=True):
-            means = [
-                np.mean([row[f"lipschitz_{key}"] for row in rows[way]])
-                for key in ("lower", "median", "upper")
-            ]
-            line[-1].plot([means[0], means[2]], [place, place], "|-", color=colour, lw=2, ms=10)
-            line[-1].plot(means[1], place, "o", color=colour, ms=6)
-        line[-1].set_xscale("log")
-        line[-1].xaxis.set_major_locator(LogLocator(subs=(1, 3)))
-        line[-1].xaxis.set_major_formatter("{x:g}")
-        line[-1].xaxis.set_minor_formatter("")
-        line[-1].axvline(1, color="0.6", lw=0.8, ls=":")
+        _draw_ratios(line[-1], {way: average(rows[way]) for way in WAYS})
         line[-1].set_title(f"{task}: ‖f(a) − f(b)‖ / ‖a − b‖", fontsize=9)
         line[0].set_yticks(places, list(WAYS.values()), fontsize=8)
     axes[0, 0].invert_yaxis()
     return figure
 
 
-def _tensor(array: NDArray[np.float64]) -> Tensor:
-    return torch.as_tensor(array, dtype=torch.float32)
+def _draw_ratios(ax: Axes, means: Json) -> None:
+    for (place, row), colour in zip(enumerate(means.values()), COLOURS, strict=True):
+        lower, median, upper = (row[key] for key in RATIOS)
+        ax.plot([lower, upper], [place, place], "|-", color=colour, lw=2, ms=10)
+        ax.plot(median, place, "o", color=colour, ms=6)
+    ax.set_xscale("log")
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
+    ax.xaxis.set_major_formatter("{x:g}")
+    ax.xaxis.set_minor_formatter("")
+    ax.axvline(1, color="0.6", lw=0.8, ls=":")
 
 
 ARTEFACT = Artefact(CATALOGUE["constraints"].title, PRESETS, run, draw, text=text)

@@ -1,9 +1,8 @@
 """The 1-D regression of Figures 1 and 7: models of y = Σ_k cos(W_k x + b_k) + noise, by size.
 
-The inputs lie on 3 ≤ |x| ≤ 7. DUE and SNGP share the network and its start, the rows and their
-order, optimiser, rate, number of steps and batches. A member of the ensemble has the same layers
-and budget, but no bound, a start and an order of its own, and a smaller rate. The rows of the
-smaller set are the first of the larger one, and y is taken as it is, not standardised.
+The inputs lie on 3 ≤ |x| ≤ 7. DUE and SNGP share network, start, rows, their order and the
+optimiser. A member of the ensemble has the same layers and budget, but no bound, a start and an
+order of its own, and a smaller rate. The smaller set is the head of the larger one; y is as it is.
 
 Latent means without observation noise: √Var[f] of DUE, SNGP and the exact GP, and of an ensemble
 the standard deviation of its members' means. With the noise it is called predictive.
@@ -13,13 +12,13 @@ import resource
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from due.data.toy import cosine_sum, random_cosines
@@ -33,13 +32,13 @@ from due.methods.gaussian import GaussianNetwork
 from due.methods.sngp import RandomFeatureGP, SNGPGaussian
 from due.metrics import rmse
 from due.networks import FCResNet
-from due.rows.source import Data, Source, Table
+from due.rows import Data, Floats, Source, Table
+from due.rows.randomness import own_randomness
 from due.training import Recipe, fit
 
-Floats = NDArray[np.float64]
 X_RANGE, Y_RANGE = (-15.0, 15.0), (-12.0, 12.0)
 GAP = 2.0  # |x| below it is outside the support, between its two halves
-BLUE, GREEN = "tab:blue", "tab:green"
+BLUE = "tab:blue"
 
 
 @dataclass(frozen=True)
@@ -69,23 +68,12 @@ class Settings:
     n_drawn: int = 300  # training points in it
 
 
+TINY = Settings(sizes=(100, 400), J=16, depth=1, steps=30, batch_size=32, M=5, S=64, members=2)
 PRESETS = {
     "default": Settings(),
     "paper": Settings(),  # the printed settings are the defaults
     "notebook": Settings(noise=0.05, lr=1e-3),
-    "smoke": Settings(
-        sizes=(100, 400),
-        J=16,
-        depth=1,
-        steps=30,
-        batch_size=32,
-        M=5,
-        S=64,
-        members=2,
-        gp_steps=3,
-        n_fresh=100,
-        grid=61,
-    ),
+    "smoke": replace(TINY, gp_steps=3, n_fresh=100, grid=61),
 }
 
 
@@ -94,10 +82,6 @@ class Rows(NamedTuple):
 
     x: Tensor  # (N, 1)
     y: Tensor  # (N, 1)
-
-    def source(self, settings: "Settings") -> "Stream":
-        """The rows as training sees them."""
-        return Stream(self, settings.steps)
 
 
 class Curve(NamedTuple):
@@ -123,39 +107,30 @@ def fit_due(settings: Settings, rows: Rows, seed: int) -> Fitted:
     gp, likelihood = InducingGP(torch.zeros(settings.M, settings.J)), Gaussian()
     model = DUE(bounded(settings, rows, seed), gp, likelihood)
     optimise(model, settings, rows, seed)
-    learned = {
-        "lengthscale": gp.kernel.lengthscale.item(),
-        "prior_std": gp.kernel.outputscale.sqrt().item(),
-        "noise_std": likelihood.sigma2.sqrt().item(),
-    }
-    return Fitted(curve_of(model), learned)
+    scales = gp.kernel.lengthscale, gp.kernel.outputscale.sqrt(), likelihood.sigma2.sqrt()
+    return Fitted(partial(curve_of, model), learned(*scales))
 
 
 def fit_sngp(settings: Settings, rows: Rows, seed: int) -> Fitted:
     """The mean by the penalised likelihood, then the covariance by a clean pass over all rows."""
     f = bounded(settings, rows, seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with own_randomness(seed):
         gp = RandomFeatureGP(settings.J, 1, settings.S, ridge=settings.ridge, seed=seed)
     model = SNGPGaussian(f, gp, 1, settings.sngp_sigma2, settings.sngp_learns_sigma2)
-    model.start(rows.source(settings), seed)
+    model.start(Table(*rows), seed)
     if settings.sngp_lengthscale is not None:
         gp.lengthscale.fill_(settings.sngp_lengthscale)
     optimise(model, settings, rows, seed, start=False)
-    learned = {
-        "lengthscale": gp.lengthscale.item(),
-        "prior_std": settings.ridge**-0.5,
-        "noise_std": model.likelihood.sigma2.sqrt().item(),
-    }
-    return Fitted(curve_of(model), learned)
+    prior_std = torch.tensor(settings.ridge**-0.5, dtype=torch.float64)
+    scales = gp.lengthscale, prior_std, model.likelihood.sigma2.sqrt()
+    return Fitted(partial(curve_of, model), learned(*scales))
 
 
 def fit_ensemble(settings: Settings, rows: Rows, seed: int) -> Fitted:
     """Networks without a bound, each with its own start and order of rows, by Gaussian NLL."""
     members = []
     for i in range(settings.members):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1000 * seed + i)
+        with own_randomness(1000 * seed + i):
             f = FCResNet(1, settings.J, settings.depth, dropout=settings.dropout)
             member = GaussianNetwork(f, settings.J, 1)
         optimise(member, replace(settings, lr=settings.ensemble_lr), rows, 1000 * seed + i)
@@ -189,18 +164,19 @@ def fit_exact(settings: Settings, rows: Rows, seed: int) -> Fitted:
         parts = mean, var.sqrt(), (var + gp.sigma2).sqrt()
         return Curve(*((unit * part).numpy() for part in parts))
 
-    learned = {
-        "lengthscale": gp.kernel.lengthscale.item(),
-        "prior_std": (unit * gp.kernel.outputscale.sqrt()).item(),
-        "noise_std": (unit * gp.sigma2.sqrt()).item(),
-    }
-    return Fitted(curve, learned)
+    stds = unit * gp.kernel.outputscale.sqrt(), unit * gp.sigma2.sqrt()
+    return Fitted(curve, learned(gp.kernel.lengthscale, *stds))
+
+
+def learned(*scales: Tensor) -> Json:
+    """Length scale, standard deviation of the prior and of the noise, as numbers."""
+    names = ("lengthscale", "prior_std", "noise_std")
+    return {name: scale.item() for name, scale in zip(names, scales, strict=True)}
 
 
 def bounded(settings: Settings, rows: Rows, seed: int) -> nn.Module:
     """The network that DUE and SNGP share, at the same start."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with own_randomness(seed):
         f = FCResNet(1, settings.J, settings.depth, dropout=settings.dropout)
         return constrain(f, settings.c, rows.x[:2])
 
@@ -208,7 +184,7 @@ def bounded(settings: Settings, rows: Rows, seed: int) -> nn.Module:
 def optimise(model: Method, settings: Settings, rows: Rows, seed: int, start: bool = True) -> None:
     """So many steps of Adam on batches of the stream of rows, shuffled."""
     recipe = Recipe(lr=settings.lr, epochs=1, batch_size=settings.batch_size)
-    fit(model, rows.source(settings), recipe, start=start, seed=seed, progress=False)
+    fit(model, Stream(rows, settings.steps), recipe, start=start, seed=seed, progress=False)
 
 
 class Stream(Source):
@@ -247,34 +223,28 @@ def stream(n: int, length: int, seed: int) -> Tensor:
     return torch.cat([torch.randperm(n, generator=generator) for _ in range(rounds)])[:length]
 
 
-def curve_of(model: DUE | SNGPGaussian) -> Callable[[Tensor], Curve]:
+@torch.no_grad()
+def curve_of(model: DUE | SNGPGaussian, x: Tensor) -> Curve:
     """Mean and standard deviations of q(f(x)) and of y, from either model."""
-
-    @torch.no_grad()
-    def curve(x: Tensor) -> Curve:
-        mean, var = model.latent(x)
-        assert isinstance(model.likelihood, Gaussian)
-        noisy = model.likelihood.predictive(mean, var).var
-        arrays = (mean, var.sqrt(), noisy.sqrt())
-        return Curve(*(array[:, 0].double().numpy() for array in arrays))
-
-    return curve
+    mean, var = model.latent(x)
+    assert isinstance(model.likelihood, Gaussian)
+    noisy = model.likelihood.predictive(mean, var).var
+    return Curve(*(part[:, 0].double().numpy() for part in (mean, var.sqrt(), noisy.sqrt())))
 
 
 def run(settings: Settings, seed: int, panels: Sequence[tuple[str, Fit, int]]) -> Result:
     """Fit each (name, method, index of its size); measure it in the gap and in the support."""
-    fresh = random_cosines(
-        settings.n_fresh, noise=settings.noise, seed=10_000 + seed, function_seed=seed
-    )
+    draw = partial(random_cosines, noise=settings.noise, function_seed=seed)
+    fresh, drawn = draw(settings.n_fresh, seed=10_000 + seed), draw(settings.n_drawn, seed=seed)
     grid = np.linspace(*X_RANGE, settings.grid)
+    inside = np.abs(grid) < GAP
     numbers: Json = {}
     curves: Json = {}
     for name, method, size in panels:
         n = settings.sizes[size]
         rows = training_rows(settings, n, seed)
         fitted = method(settings, rows, seed)
-        at_fresh, at_grid = fitted.curve(_column(fresh.X[:, 0])), fitted.curve(_column(grid))
-        inside = np.abs(grid) < GAP
+        at_fresh, at_grid = (fitted.curve(_tensor(x)) for x in (fresh.X, grid[:, None]))
         numbers.setdefault(name, {})[label(n)] = {
             "latent_std_gap": float(at_grid.latent_std[inside].mean()),
             "latent_std_support": float(at_fresh.latent_std.mean()),
@@ -289,7 +259,6 @@ def run(settings: Settings, seed: int, panels: Sequence[tuple[str, Fit, int]]) -
     for found in numbers.values():
         if small in found and large in found:
             found["ratio_gap"] = found[large]["latent_std_gap"] / found[small]["latent_std_gap"]
-    drawn = random_cosines(settings.n_drawn, noise=settings.noise, seed=seed, function_seed=seed)
     picture = {
         "x": grid.round(4).tolist(),
         "f": cosine_sum(grid, function_seed=seed).round(4).tolist(),
@@ -323,7 +292,7 @@ def peak_memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
 
 
-def draw(titles: dict[str, str], results: Sequence[Result]) -> Figure:
+def draw(settings: Settings, results: Sequence[Result], titles: dict[str, str]) -> Figure:
     """The curves of the first seed, all panels on the same axes."""
     picture = results[0].picture
     panels = [(name, size) for name, found in picture["curves"].items() for size in found]
@@ -341,7 +310,7 @@ def draw(titles: dict[str, str], results: Sequence[Result]) -> Figure:
 
 
 def _panel(ax: Axes, picture: Json, curve: Curve) -> None:
-    x, points = np.array(picture["x"]), np.array(picture["points"])
+    x, (a, b) = np.array(picture["x"]), np.array(picture["points"]).T
     mean, std, noisy = curve
     ax.axvspan(-GAP, GAP, color="0.93", lw=0)
     ax.fill_between(x, mean - 2 * std, mean + 2 * std, color=BLUE, alpha=0.2, lw=0, label="2 std")
@@ -350,13 +319,7 @@ def _panel(ax: Axes, picture: Json, curve: Curve) -> None:
         ax.plot(x, mean + sign * noisy, color=BLUE, lw=0.6, ls=":", label=text)
     ax.plot(x, mean, color=BLUE, lw=1.2, label="mean")
     ax.plot(x, picture["f"], color="0.4", lw=0.8, ls="--", label="true function")
-    ax.scatter(
-        points[:, 0], points[:, 1], s=5, color=GREEN, lw=0, label="training points", zorder=3
-    )
-
-
-def _column(x: Floats) -> Tensor:
-    return _tensor(x[:, None])
+    ax.scatter(a, b, s=5, color="tab:green", lw=0, label="training points", zorder=3)
 
 
 def _tensor(array: Floats) -> Tensor:

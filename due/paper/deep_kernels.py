@@ -4,20 +4,21 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from due.data.download import find
 from due.lipschitz import constrain
-from due.networks import FCResNet, FeedForward
+from due.networks import FCResNet, FeedForward, ReversibleNet
+from due.rows.randomness import own_randomness
+from due.rows.scale import Floats
 from due.training import Recipe
 
-Floats = NDArray[np.float64]
 NETWORKS = {
     "sound": "residual, c = 0.95",
     "residual": "residual, free",
     "collapsed": "feed-forward, free",
 }
+FREE = {"residual": FCResNet, "collapsed": FeedForward, "reversible": ReversibleNet}
 COLOURS = {"sound": "tab:blue", "residual": "tab:orange", "collapsed": "tab:red"}
 
 
@@ -50,14 +51,13 @@ class Settings:
     far: tuple[float, ...] = (1.0, 2.0, 5.0)  # standard deviations a column, on average
 
 
-def extractor(settings: Settings, network: str, x: Tensor, seed: int) -> nn.Module:
-    """One of `NETWORKS`, all of one size."""
-    size = (x.shape[1], settings.J, settings.depth)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        if network == "sound":
-            return constrain(FCResNet(*size), settings.c, x[:2])
-        return FCResNet(*size) if network == "residual" else FeedForward(*size)
+def extractor(kind: str, x: Tensor, J: int, depth: int, c: float, seed: int) -> nn.Module:
+    """A network of this size: "sound" (residual, bounded by c) or one of `FREE`."""
+    size = (x.shape[1], J, depth)
+    with own_randomness(seed):
+        if kind == "sound":
+            return constrain(FCResNet(*size), c, x[:2])
+        return FREE[kind](*size)
 
 
 def recipe(settings: Settings, epochs: int) -> Recipe:

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
-from matplotlib.gridspec import GridSpec
+from matplotlib.axes import Axes
 from torch import Tensor
 
 from due.data import uci
-from due.experiments.artefact import Result
+from due.experiments.artefact import Result, leaves
 from due.experiments.journal import Json
 from due.experiments.layout import Table
 from due.gp import Gaussian, InducingGP
 from due.methods import DUE
 from due.metrics import auroc, gaussian_nll, rmse
-from due.paper.deep_kernels import COLOURS, NETWORKS, Floats, Settings, extractor, recipe, standard
+from due.paper.deep_kernels import COLOURS, NETWORKS, Settings, extractor, recipe, standard
+from due.rows.scale import Floats
 from due.rows.source import Table as Rows
 from due.training import fit
 
@@ -39,22 +39,15 @@ def compare(settings: Settings, name: str, seed: int) -> Json:
 
 def train(settings: Settings, network: str, x: Tensor, y: Tensor, seed: int) -> DUE:
     """DUE by the collapsed bound, all rows at once, stopped by the held-out ones."""
-    f = extractor(settings, network, x, seed)
+    f = extractor(network, x, settings.J, settings.depth, settings.c, seed)
     gp = InducingGP(torch.zeros(min(2 * settings.M, len(x)), settings.J))
     model = DUE(f, gp, Gaussian(), bound="collapsed")
     generator = torch.Generator().manual_seed(seed)
     held, known = torch.randperm(len(x), generator=generator).tensor_split([len(x) // 5])
-    rows = Rows(x, y)
+    rows, how = Rows(x, y), recipe(settings, settings.uci_steps)
     model.start(rows, seed)
-    fit(
-        model,
-        rows.part(known),
-        recipe(settings, settings.uci_steps),
-        held_out=rows.part(held),
-        start=False,
-        seed=seed,
-        progress=False,
-    )
+    stop = rows.part(held)
+    fit(model, rows.part(known), how, held_out=stop, start=False, seed=seed, progress=False)
     return model
 
 
@@ -62,8 +55,7 @@ def train(settings: Settings, network: str, x: Tensor, y: Tensor, seed: int) -> 
 def judge(model: DUE, settings: Settings, x: Tensor, y: Floats, seed: int) -> Json:
     """Test log-likelihood and error, then the same rows moved away from the data."""
     assert isinstance(model.likelihood, Gaussian)
-    latent = model.latent(x)
-    mean, inside = latent.mean[:, 0].double().numpy(), latent.var[:, 0].double().numpy()
+    mean, inside = (part[:, 0].double().numpy() for part in model.latent(x))
     noise, prior = model.likelihood.sigma2.item(), model.gp.kernel.outputscale.item()
     found: Json = {
         "test_log_likelihood": -gaussian_nll(y, mean, inside + noise),
@@ -89,49 +81,33 @@ def directions(x: Tensor, seed: int) -> Tensor:
 
 def tables(settings: Settings, mean: Json) -> list[str]:
     """One per data set."""
-    header = ["", "test log-likelihood", "RMSE"]
-    header += [f"{what} at {far:g}" for far in settings.far for what in ("std/prior", "AUROC")]
-    return [
-        Table(
-            name, header, [[NETWORKS[key], *_cells(settings, row)] for key, row in found.items()]
-        ).text()
-        for name, found in mean.items()
-    ]
+    columns = {"test_log_likelihood": "test log-likelihood", "rmse": "RMSE"}
+    for far in settings.far:
+        columns |= {f"far_{far:g}.std_over_prior": f"std/prior at {far:g}"}
+        columns |= {f"far_{far:g}.auroc": f"AUROC at {far:g}"}
+    texts = []
+    for name, found in mean.items():
+        values = {NETWORKS[network]: dict(leaves(row)) for network, row in found.items()}
+        rows = [[title, *(f"{row[key]:.3f}" for key in columns)] for title, row in values.items()]
+        texts.append(Table(name, ["", *columns.values()], rows).text())
+    return texts
 
 
-def _cells(settings: Settings, row: Json) -> list[str]:
-    far = [row[f"far_{far:g}"] for far in settings.far]
-    values = [row["test_log_likelihood"], row["rmse"]]
-    values += [value for found in far for value in (found["std_over_prior"], found["auroc"])]
-    return [f"{value:.3f}" for value in values]
-
-
-def draw_panels(
-    settings: Settings, figure: Figure, grid: GridSpec, results: Sequence[Result]
-) -> None:
+def draw_panels(settings: Settings, axes: Sequence[Axes], results: Sequence[Result]) -> None:
     """Below the curves: bars of the means, a dot per seed."""
     near, far = (f"{settings.far[i]:g}" for i in (0, -1))
     titles = {
-        ("test_log_likelihood",): "test log-likelihood",
-        ("rmse",): "test RMSE",
-        (f"far_{far}", "std_over_prior"): f"latent std over the prior's, {far} std away",
-        (f"far_{near}", "auroc"): f"AUROC of rows {near} std away",
+        "test_log_likelihood": "test log-likelihood",
+        "rmse": "test RMSE",
+        f"far_{far}.std_over_prior": f"latent std over the prior's, {far} std away",
+        f"far_{near}.auroc": f"AUROC of rows {near} std away",
     }
-    for i, (path, title) in enumerate(titles.items()):
-        ax = figure.add_subplot(grid[1, i])
+    each = [dict(leaves(result.numbers["uci"])) for result in results]
+    for ax, (key, title) in zip(axes, titles.items(), strict=True):
         for shift, network in ((-0.2, "collapsed"), (0.2, "sound")):
-            values = [
-                [_at(result.numbers["uci"][name][network], path) for result in results]
-                for name in settings.uci
-            ]
+            values = [[seed[f"{name}.{network}.{key}"] for seed in each] for name in settings.uci]
             places = np.arange(len(values)) + shift
             ax.bar(places, np.mean(values, axis=1), 0.38, color=COLOURS[network], alpha=0.6)
             ax.plot(places, values, ".", color=COLOURS[network], ms=4)  # each seed
         ax.set_xticks(range(len(settings.uci)), settings.uci, fontsize=7, rotation=12)
         ax.set_title(title, fontsize=9)
-
-
-def _at(found: Json, path: Sequence[str]) -> float:
-    for key in path:
-        found = found[key]
-    return float(found)  # type: ignore[arg-type]

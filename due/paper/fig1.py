@@ -5,28 +5,14 @@ near 1, SNGP's small. The rate is the one the paper prints, 0.01; the notebook's
 decides the widths is measured by `gap`, and docs/paper.md has the results.
 """
 
-from collections.abc import Sequence
+from functools import partial
 
-from matplotlib.figure import Figure
-
-from due.experiments.artefact import Artefact, Result
+from due.experiments.artefact import Artefact
 from due.paper import CATALOGUE, cosines
-from due.paper.cosines import PRESETS, Settings, fit_due, fit_sngp
+from due.paper.cosines import PRESETS, fit_due, fit_sngp
 
 TITLES = {"due": "DUE", "sngp": "SNGP"}
-
-
-def run(settings: Settings, seed: int) -> Result:
-    """Each method at both sizes."""
-    panels = [
-        (name, fit, i) for name, fit in (("due", fit_due), ("sngp", fit_sngp)) for i in (0, 1)
-    ]
-    return cosines.run(settings, seed, panels)
-
-
-def draw(settings: Settings, results: Sequence[Result]) -> Figure:
-    """DUE – 1K, DUE – 1M, SNGP – 1K, SNGP – 1M."""
-    return cosines.draw(TITLES, results)
-
-
+PANELS = [("due", fit_due, 0), ("due", fit_due, 1), ("sngp", fit_sngp, 0), ("sngp", fit_sngp, 1)]
+run = partial(cosines.run, panels=PANELS)
+draw = partial(cosines.draw, titles=TITLES)
 ARTEFACT = Artefact(CATALOGUE["fig1"].title, PRESETS, run, draw, seeds=3)

@@ -7,10 +7,9 @@ the features of class data and grid together.
 
 The star is the worst collapse of the free network: of the grid points at least 3 standard
 deviations of a blob from every class point, the one that this network's features put nearest to
-the features of class data. The bounded network is then asked about that same point. So the star
-is chosen to be on class data without the constraint; what was not chosen is beside it: the shares
-of the grid, the nearest such far point of each network by its own features, and a star fixed
-beforehand at (2, 3), which tells of no class and which the median below leaves out.
+class data. It is chosen to be on class data without the constraint; what was not chosen is beside
+it: the shares of the grid, the nearest such far point of each network by its own features, and a
+star fixed beforehand at (2, 3).
 
 A point lies "within the median" if its nearest class point, in features, is no farther than half
 the class points are from their own nearest one, and "on class data" if no farther than 95 % are.
@@ -36,10 +35,10 @@ from due.lipschitz import constrain, lipschitz_ratios
 from due.methods.softmax import SoftmaxNetwork
 from due.networks import FCResNet, FeedForward
 from due.paper import CATALOGUE
-from due.rows.source import Table
+from due.rows import Floats, Table
+from due.rows.randomness import own_randomness
 from due.training import Recipe, fit
 
-Floats = NDArray[np.float64]
 FREE, BOUNDED = "without_constraint", "with_constraint"
 STAR = "star: of the far grid points, the one that (b) puts nearest to class data"
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -70,25 +69,17 @@ PRESETS = {"default": Settings(), "smoke": Settings(n=100, grid=10, J=16, epochs
 def run(settings: Settings, seed: int) -> Result:
     """Train both networks on one set of blobs; measure and project their features."""
     blobs = two_blobs(settings.n, n_grid=settings.grid, seed=seed)
-    networks = {FREE: fit_free(settings, blobs, seed), BOUNDED: fit_bounded(settings, blobs, seed)}
+    networks = {name: train(settings, blobs, name, seed) for name in (FREE, BOUNDED)}
     away = KDTree(blobs.X).query(blobs.grid)[0]  # of each grid point from class data, in inputs
     far = away >= settings.away * BLOB_STD
     star = worst_collapse(networks[FREE], blobs, far)
     pictures: Json = {name: project(f, blobs, star) for name, f in networks.items()}
-    pictures["input"] = {
-        "class": blobs.X.round(3).tolist(),
-        "grid": blobs.grid.round(3).tolist(),
-        "star": blobs.grid[star].round(3).tolist(),
-    }
+    inputs = {"class": blobs.X, "grid": blobs.grid, "star": blobs.grid[star]}
+    pictures["input"] = {name: points.round(3).tolist() for name, points in inputs.items()}
     pictures["y"], pictures["log_density"] = blobs.y.tolist(), blobs.log_density.round(2).tolist()
-    numbers: Json = {
-        "star": {
-            "x1": float(blobs.grid[star, 0]),
-            "x2": float(blobs.grid[star, 1]),
-            "input_distance": float(away[star]),
-            "chosen_among": int(far.sum()),
-        }
-    }
+    x1, x2 = blobs.grid[star].tolist()
+    place = {"x1": x1, "x2": x2, "input_distance": float(away[star])}
+    numbers: Json = {"star": {**place, "chosen_among": int(far.sum())}}
     for name, f in networks.items():
         numbers[name] = measure(f, blobs, star, far, settings, seed)
     return Result(numbers, pictures)
@@ -100,35 +91,16 @@ def worst_collapse(f: nn.Module, blobs: Blobs, far: NDArray[np.bool_]) -> int:
     return int(np.where(far, distance, np.inf).argmin())
 
 
-def fit_free(settings: Settings, blobs: Blobs, seed: int) -> nn.Module:
-    """Feed-forward, no bound."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        f = FeedForward(2, settings.J, settings.depth)
+def train(settings: Settings, blobs: Blobs, name: str, seed: int) -> nn.Module:
+    """The trained network: feed-forward and free, or residual with each layer bounded by c."""
+    x, size = _tensor(blobs.X), (2, settings.J, settings.depth)
+    with own_randomness(seed):
+        free = name == FREE
+        f = FeedForward(*size) if free else constrain(FCResNet(*size), settings.c, x[:2])
         model = SoftmaxNetwork(f, settings.J, 2)
-    return _train(model, settings, blobs, seed)
-
-
-def fit_bounded(settings: Settings, blobs: Blobs, seed: int) -> nn.Module:
-    """Residual, each layer bounded by c."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        f = constrain(FCResNet(2, settings.J, settings.depth), settings.c, _tensor(blobs.X[:2]))
-        model = SoftmaxNetwork(f, settings.J, 2)
-    return _train(model, settings, blobs, seed)
-
-
-def _train(model: SoftmaxNetwork, settings: Settings, blobs: Blobs, seed: int) -> nn.Module:
-    recipe = Recipe(
-        optimizer="sgd",
-        lr=settings.lr,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        epochs=settings.epochs,
-        batch_size=settings.batch_size,
-    )
-    rows = Table(_tensor(blobs.X), torch.as_tensor(blobs.y))
-    fit(model, rows, recipe, seed=seed, progress=False)
+    shared = ("lr", "momentum", "weight_decay", "epochs", "batch_size")
+    recipe = Recipe(optimizer="sgd", **{key: getattr(settings, key) for key in shared})
+    fit(model, Table(x, torch.as_tensor(blobs.y)), recipe, seed=seed, progress=False)
     return model.f
 
 
@@ -180,14 +152,9 @@ def project(f: nn.Module, blobs: Blobs, star: int) -> Json:
     _, singular, axes = np.linalg.svd(together - centre, full_matrices=False)
     inputs = np.concatenate([blobs.X, blobs.grid])
     axes = axes[:2] * np.sign(((together - centre) @ axes[:2].T * inputs).sum(0))[:, None]
-    flat = {name: ((points - centre) @ axes.T).round(4) for name, points in h.items()}
-    explained = singular[:2] ** 2 / (singular**2).sum()
-    return {
-        "class": flat["class"].tolist(),
-        "grid": flat["grid"].tolist(),
-        "star": flat["grid"][star].tolist(),
-        "explained": explained.tolist(),
-    }
+    flat = {name: ((points - centre) @ axes.T).round(4).tolist() for name, points in h.items()}
+    explained = (singular[:2] ** 2 / (singular**2).sum()).tolist()
+    return {**flat, "star": flat["grid"][star], "explained": explained}
 
 
 @torch.no_grad()
@@ -213,33 +180,28 @@ def draw(settings: Settings, results: Sequence[Result]) -> Figure:
         dots = _panel(ax, picture[name], picture["log_density"])
         ax.set_title(title, fontsize=10)
         explained = picture[name].get("explained")
-        for i, label in enumerate((ax.set_xlabel, ax.set_ylabel)):
-            label(
-                f"$x_{i + 1}$"
-                if explained is None
-                else f"PC {i + 1} ({100 * explained[i]:.1f} % of variance)"
-            )
-    bar = figure.colorbar(dots, ax=axes, aspect=30)
-    bar.set_label("log-density of the data at the grid point")
+        labels = ["$x_1$", "$x_2$"]
+        if explained is not None:
+            labels = [f"PC {i} ({100 * e:.1f} % of variance)" for i, e in enumerate(explained, 1)]
+        ax.set(xlabel=labels[0], ylabel=labels[1])
+    figure.colorbar(dots, ax=axes, aspect=30, label="log-density of the data at the grid point")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     return figure
 
 
 def _panel(ax: Axes, picture: Json, log_density: list[float]) -> PathCollection:
-    grid, classes = np.array(picture["grid"]).T, np.array(picture["class"]).T
-    dots = ax.scatter(
-        grid[0], grid[1], s=7, c=log_density, cmap="plasma", lw=0, label="grid of unrelated points"
-    )
-    ax.scatter(classes[0], classes[1], s=3, c="tab:green", lw=0, label="class data (two blobs)")
+    (a, b), (u, v) = np.array(picture["grid"]).T, np.array(picture["class"]).T
+    label = "grid of unrelated points"
+    dots = ax.scatter(a, b, s=7, c=log_density, cmap="plasma", lw=0, label=label)
+    ax.scatter(u, v, s=3, c="tab:green", lw=0, label="class data (two blobs)")
     x, y = picture["star"]
     ax.scatter(x, y, s=180, marker="*", c="tab:red", edgecolors="black", label=STAR, zorder=3)
-    points = np.concatenate([grid, classes], axis=1)
-    low, high = points.min(1), points.max(1)
+    points = np.array([*picture["grid"], *picture["class"]])
+    low, high = points.min(0), points.max(0)
     middle, half = (low + high) / 2, 0.54 * (high - low).max()
-    ax.set_xlim(middle[0] - half, middle[0] + half)
-    ax.set_ylim(middle[1] - half, middle[1] + half)
-    ax.set_aspect("equal")
+    limits = np.stack([middle - half, middle + half], axis=1)
+    ax.set(xlim=limits[0], ylim=limits[1], aspect="equal")
     return dots
 
 

@@ -7,7 +7,9 @@ gives no number of steps and no batch size; ours are below.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -29,10 +31,10 @@ from due.methods.softmax import SoftmaxNetwork
 from due.metrics import accuracy, entropy
 from due.networks import FCResNet, FeedForward
 from due.paper import CATALOGUE
-from due.rows.source import Table
+from due.rows import Floats, Table
+from due.rows.randomness import own_randomness
 from due.training import Recipe, fit
 
-Floats = NDArray[np.float64]
 MODELS = {"softmax": "ResNet + softmax", "gpdnn": "GPDNN", "due": "DUE"}
 ROWS = {"default": "DUEClassifier() as it comes", "printed": "settings as the paper prints them"}
 
@@ -67,12 +69,9 @@ class Settings:
 PRESETS = {
     "default": Settings(),
     "paper": Settings(estimator=None),
-    "smoke": Settings(
+    "smoke": replace(
+        Settings(printed=Printed(J=16, depth=1, epochs=3), n=200, n_fresh=200, grid=21),
         estimator=DUEClassifier(n_inducing=10, epochs=3).get_params(),
-        printed=Printed(J=16, depth=1, epochs=3),
-        n=200,
-        n_fresh=200,
-        grid=21,
     ),
 }
 
@@ -91,10 +90,19 @@ def run(settings: Settings, seed: int) -> Result:
     grid = grid_points(settings.grid)
     distance = KDTree(X).query(grid)[0]
 
-    def measure(model: Fitted) -> tuple[Json, list[float]]:
+    rows: dict[str, dict[str, Fitted]] = {}
+    if settings.estimator is not None:
+        rows["default"] = fit_estimators(settings.estimator, X, y, seed)
+    if settings.printed is not None:
+        rows["printed"] = fit_printed(settings.printed, X, y, seed)
+    numbers: Json = {row: {} for row in rows}
+    maps: Json = {row: {} for row in rows}
+    for row, name in product(rows, MODELS):
+        model = rows[row][name]
         on_grid = entropy_in_ln2(model, grid)
         certain = on_grid < 0.5
-        numbers = {
+        maps[row][name] = on_grid.round(3).tolist()
+        numbers[row][name] = {
             "accuracy": accuracy(model.predict(fresh.X), fresh.y),
             "far_entropy": float(on_grid[distance > settings.far].mean()),
             "train_entropy": float(np.median(entropy_in_ln2(model, X))),
@@ -102,25 +110,7 @@ def run(settings: Settings, seed: int) -> Result:
             "farthest_certain": float(distance[certain].max(initial=0.0)),
             "epochs": model.epochs,
         }
-        return numbers, on_grid.round(3).tolist()
-
-    rows: dict[str, dict[str, Fitted]] = {}
-    if settings.estimator is not None:
-        rows["default"] = fit_estimators(settings.estimator, X, y, seed)
-    if settings.printed is not None:
-        rows["printed"] = fit_printed(settings.printed, X, y, seed)
-    measured = {
-        row: {name: measure(model) for name, model in models.items()}
-        for row, models in rows.items()
-    }
-    return Result(
-        {row: {name: m[0] for name, m in models.items()} for row, models in measured.items()},
-        {
-            "X": X.round(3).tolist(),
-            "y": y.tolist(),
-            "maps": {row: {n: m[1] for n, m in ms.items()} for row, ms in measured.items()},
-        },
-    )
+    return Result(numbers, {"X": X.round(3).tolist(), "y": y.tolist(), "maps": maps})
 
 
 def fit_estimators(
@@ -133,11 +123,8 @@ def fit_estimators(
     gpdnn = DUEClassifier(**{**same, "extractor": feed_forward, "c": None}).fit(X, y)
     own = {name: same[name] for name in ("epochs", "random_state", "validation_fraction")}
     softmax = SoftmaxClassifier(**own, recipe=Recipe(patience=epochs)).fit(X, y)
-    return {
-        "softmax": Fitted(softmax.predict_proba, epochs),
-        "gpdnn": Fitted(gpdnn.predict_proba, epochs),
-        "due": Fitted(due.predict_proba, epochs),
-    }
+    models = {"softmax": softmax, "gpdnn": gpdnn, "due": due}
+    return {name: Fitted(model.predict_proba, epochs) for name, model in models.items()}
 
 
 def feed_forward(shape: torch.Size) -> nn.Module:
@@ -147,41 +134,28 @@ def feed_forward(shape: torch.Size) -> nn.Module:
 
 def fit_printed(printed: Printed, X: Floats, y: NDArray[Any], seed: int) -> dict[str, Fitted]:
     """The three models with q(U) = N(0, I), trained by plain SGD on all rows."""
-    x, labels = torch.as_tensor(X, dtype=torch.float32), torch.as_tensor(y)
+    x, labels = torch.as_tensor(X).float(), torch.as_tensor(y)
     size = (2, printed.J, printed.depth)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with own_randomness(seed):
         softmax = SoftmaxNetwork(FCResNet(*size), printed.J, 2)
         free = FeedForward(*size)
         bounded = constrain(FCResNet(*size), printed.c, x[:2])
-    models: dict[str, DUE | SoftmaxNetwork] = {
-        "softmax": softmax,
-        "gpdnn": with_gp(free, printed),
-        "due": with_gp(bounded, printed),
-    }
-    recipe = Recipe(
-        optimizer="sgd", lr=printed.lr, epochs=printed.epochs, batch_size=printed.batch_size
-    )
+    models: dict[str, DUE | SoftmaxNetwork] = {"softmax": softmax}
+    for name, f in (("gpdnn", free), ("due", bounded)):
+        gp = InducingGP(torch.zeros(printed.M, printed.J), 2)
+        models[name] = DUE(f, gp, Softmax(2), warm=False)
+    shared = ("lr", "epochs", "batch_size")
+    recipe = Recipe(optimizer="sgd", **{key: getattr(printed, key) for key in shared})
     for model in models.values():
         fit(model, Table(x, labels), recipe, seed=seed, progress=False)
-    return {name: Fitted(probabilities(model), printed.epochs) for name, model in models.items()}
+    return {name: Fitted(partial(probabilities, m), printed.epochs) for name, m in models.items()}
 
 
-def with_gp(f: nn.Module, printed: Printed) -> DUE:
-    """DUE on this network, with q(U) = N(0, I) at its start."""
-    return DUE(f, InducingGP(torch.zeros(printed.M, printed.J), 2), Softmax(2), warm=False)
-
-
-def probabilities(model: DUE | SoftmaxNetwork) -> Callable[[Floats], Floats]:
-    """The model's p(y | x) as a function of arrays."""
-
-    @torch.no_grad()
-    def predict(X: Floats) -> Floats:
-        predicted = model.predict(torch.as_tensor(X, dtype=torch.float32))
-        probs = cast(Tensor, predicted).double().numpy()
-        return probs / probs.sum(-1, keepdims=True)
-
-    return predict
+@torch.no_grad()
+def probabilities(model: DUE | SoftmaxNetwork, X: Floats) -> Floats:
+    """The model's p(y | x) of rows."""
+    probs = cast(Tensor, model.predict(torch.as_tensor(X).float())).double().numpy()
+    return probs / probs.sum(-1, keepdims=True)
 
 
 def entropy_in_ln2(model: Fitted, X: Floats) -> Floats:
@@ -195,29 +169,18 @@ def draw(settings: Settings, results: Sequence[Result]) -> Figure:
     X, y = np.array(picture["X"]), np.array(picture["y"])
     figure = Figure(figsize=(9.4, 0.7 + 2.45 * len(rows)), layout="constrained")
     axes = figure.subplots(len(rows), len(MODELS), sharex=True, sharey=True, squeeze=False)
-    for i, (row, maps) in enumerate(rows.items()):
-        for j, name in enumerate(MODELS):
-            ax = axes[i, j]
+    place: Json = {"extent": (*X_RANGE, *Y_RANGE), "origin": "lower", "interpolation": "bilinear"}
+    for line, (row, maps) in zip(axes, rows.items(), strict=True):
+        for ax, name in zip(line, MODELS, strict=True):
             values = np.array(maps[name]).reshape(settings.grid, settings.grid)
-            image = ax.imshow(
-                values,
-                extent=(*X_RANGE, *Y_RANGE),
-                origin="lower",
-                cmap="cividis_r",
-                vmin=0,
-                vmax=1,
-                interpolation="bilinear",
-            )
+            image = ax.imshow(values, cmap="cividis_r", vmin=0, vmax=1, **place)
             for label, colour in ((0, "black"), (1, "tab:red")):
-                points = X[y == label]
-                ax.scatter(
-                    points[:, 0], points[:, 1], s=1.5, c=colour, lw=0, label=f"class {label}"
-                )
-            if i == 0:
-                ax.set_title(MODELS[name])
-        axes[i, 0].set_ylabel(f"{ROWS[row]}\n\n$x_2$", fontsize=9)
-    for ax in axes[-1]:
-        ax.set_xlabel("$x_1$", fontsize=9)
+                a, b = X[y == label].T
+                ax.scatter(a, b, s=1.5, c=colour, lw=0, label=f"class {label}")
+        line[0].set_ylabel(f"{ROWS[row]}\n\n$x_2$", fontsize=9)
+    for top, bottom, title in zip(axes[0], axes[-1], MODELS.values(), strict=True):
+        top.set_title(title)
+        bottom.set_xlabel("$x_1$", fontsize=9)
     bar = figure.colorbar(image, ax=axes, ticks=[0, 0.25, 0.5, 0.75, 1], aspect=30)
     bar.set_label("predictive entropy / ln 2\n(yellow: certain, blue: uncertain)")
     axes[0, 0].legend(loc="lower left", fontsize=7, markerscale=4, framealpha=0.9)

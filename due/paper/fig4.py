@@ -7,22 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from due.experiments import trials
-from due.experiments.artefact import Options, Report, heading
+from due.experiments.artefact import Options, Report, average, heading
 from due.experiments.contender import Contender
 from due.experiments.deferral import covered, rmse
-from due.experiments.files import make_directory, write_files
+from due.experiments.files import write_files
 from due.experiments.journal import Json
 from due.experiments.trials import Result, Trial, true_effects
 from due.paper import CATALOGUE
-from due.paper.table3 import METHODS, SMOKE
-from due.rows.scale import Floats
+from due.paper.table3 import METHODS, SMOKE, run_trials
 
 PANELS = ("due", "btarnet")
-HIT, MISS = "#4477aa", "#cc3311"
 
 
 @dataclass(frozen=True)
@@ -38,16 +35,7 @@ class Figure4:
         """Run the trials that are missing, then write json and png."""
         methods = {method: self.presets[options.preset][method] for method in PANELS}
         n = options.seeds or (1 if options.preset == "smoke" else 10)
-        make_directory(options.out)
-        journal = trials.journal_in(options.out)
-        trials.run(
-            trials.plan(methods, ["ihdp"], n),
-            methods,
-            journal,
-            jobs=options.jobs or 1,
-            say=lambda text: options.say(f"{name}: {text}"),
-        )
-
+        journal = run_trials(name, options, methods, ["ihdp"], n)
         found = trials.results(journal, methods)
         seeds = [seed for seed in range(n) if all(t in found for t in _trials(seed))]
         if not seeds:
@@ -58,7 +46,7 @@ class Figure4:
             )
         numbers = count(found, seeds)
         report = {
-            **heading(name, self, options),
+            **heading(name, self.title, options),
             "settings": {method: made.settings() for method, made in methods.items()},
             "seeds": seeds,
             "drawn": seeds[0],
@@ -87,11 +75,9 @@ def count(results: Mapping[Trial, Result], seeds: Sequence[int]) -> Json:
     total = {}
     for method in PANELS:
         missed, of = (sum(found[method][key] for found in each) for key in ("missed", "of"))
-        means = {
-            key: float(np.mean([found[method][key] for found in each]))
-            for key in ("rmse", "mean_width")
-        }
-        total[method] = {"missed": missed, "of": of, "coverage": 1 - missed / of, **means}
+        mean = average([found[method] for found in each])
+        counts = {"missed": missed, "of": of, "coverage": 1 - missed / of}
+        total[method] = {**counts, "rmse": mean["rmse"], "mean_width": mean["mean_width"]}
     return {"total": total, "each": each}
 
 
@@ -100,36 +86,24 @@ def draw(methods: Mapping[str, Contender], results: Mapping[Trial, Result], seed
     figure = Figure(figsize=(9.0, 4.6), layout="constrained")
     axes = figure.subplots(1, len(PANELS), sharex=True, sharey=True)
     for ax, trial in zip(axes, _trials(seed), strict=True):
-        tau_hat, var, _ = results[trial]
-        _panel(ax, true_effects(trial), tau_hat, var, methods[trial.method].title)
+        (tau_hat, var, _), tau = results[trial], true_effects(trial)
+        hit = covered(tau_hat, var, tau)
+        ends = tau.min(), tau.max()
+        ax.plot(ends, ends, color="0.5", lw=1, label="predicted = true")
+        for rows, colour, marker, label in (
+            (hit, "#4477aa", "o", "interval contains the true effect"),
+            (~hit, "#cc3311", "D", "interval misses it"),
+        ):
+            style: Json = {"color": colour, "ms": 3.5, "elinewidth": 1, "capsize": 1.5}
+            half = 1.96 * np.sqrt(var[rows])
+            ax.errorbar(tau[rows], tau_hat[rows], half, fmt=marker, label=label, **style)
+        title = f"{methods[trial.method].title}: {(~hit).sum()} of {len(tau)} intervals miss"
+        ax.set(title=title, xlabel="true effect")
     axes[0].set_ylabel("predicted effect")
     figure.legend(
         *axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False
     )
     return figure
-
-
-def _panel(ax: Axes, tau: Floats, tau_hat: Floats, var: Floats, title: str) -> None:
-    hit = covered(tau_hat, var, tau)
-    low, high = tau.min(), tau.max()
-    ax.plot([low, high], [low, high], color="0.5", lw=1, label="predicted = true")
-    kinds = (
-        (hit, HIT, "o", "interval contains the true effect"),
-        (~hit, MISS, "D", "interval misses it"),
-    )
-    for rows, colour, marker, label in kinds:
-        ax.errorbar(
-            tau[rows],
-            tau_hat[rows],
-            1.96 * np.sqrt(var[rows]),
-            fmt=marker,
-            color=colour,
-            ms=3.5,
-            elinewidth=1,
-            capsize=1.5,
-            label=label,
-        )
-    ax.set(title=f"{title}: {(~hit).sum()} of {len(tau)} intervals miss", xlabel="true effect")
 
 
 def _text(methods: Mapping[str, Contender], total: Json, n: int) -> str:

@@ -15,7 +15,7 @@ from due.experiments.artefact import Artefact, Result
 from due.experiments.journal import Json
 from due.experiments.layout import Table
 from due.paper import CATALOGUE, cosines
-from due.paper.cosines import Fit, Rows, Settings, fit_due, fit_sngp, label
+from due.paper.cosines import Fit, Fitted, Rows, Settings, fit_due, fit_sngp, label
 
 
 class Variant(NamedTuple):
@@ -24,6 +24,10 @@ class Variant(NamedTuple):
     title: str
     fit: Fit
     changes: dict[str, Any]
+
+    def fit_changed(self, settings: Settings, rows: Rows, seed: int) -> Fitted:
+        """The method with its changes."""
+        return self.fit(replace(settings, **self.changes), rows, seed)
 
 
 VARIANTS = {
@@ -40,20 +44,12 @@ PRESETS = {
     name: replace(settings, sizes=(settings.sizes[0], min(settings.sizes[-1], 100_000)))
     for name, settings in cosines.PRESETS.items()
 }
-COLOURS = ("tab:orange", "tab:blue")
 
 
 def run(settings: Settings, seed: int) -> Result:
     """Each variant at both sizes."""
-    panels = [(name, _changed(variant), i) for name, variant in VARIANTS.items() for i in (0, 1)]
+    panels = [(name, variant.fit_changed, i) for name, variant in VARIANTS.items() for i in (0, 1)]
     return Result(cosines.run(settings, seed, panels).numbers, {})
-
-
-def _changed(variant: Variant) -> Fit:
-    def fit(settings: Settings, rows: Rows, seed: int) -> cosines.Fitted:
-        return variant.fit(replace(settings, **variant.changes), rows, seed)
-
-    return fit
 
 
 def text(settings: Settings, mean: Json) -> str:
@@ -75,11 +71,9 @@ def draw(settings: Settings, results: Sequence[Result]) -> Figure:
     figure = Figure(figsize=(6.5, 3.4), layout="constrained")
     ax = figure.subplots()
     places = np.arange(len(VARIANTS))
-    for size, colour in zip(map(label, settings.sizes), COLOURS, strict=True):
-        widths = [
-            [result.numbers[name][size]["latent_std_gap"] for result in results]
-            for name in VARIANTS
-        ]
+    for size, colour in zip(map(label, settings.sizes), ("tab:orange", "tab:blue"), strict=True):
+        found = [[result.numbers[name][size] for result in results] for name in VARIANTS]
+        widths = [[numbers["latent_std_gap"] for numbers in row] for row in found]
         ax.plot(widths, places, "o", ms=4, color=colour, alpha=0.6)
         ax.plot(np.mean(widths, axis=1), places, "|", ms=14, mew=2, color=colour, label=size)
     ax.set_yticks(places, [variant.title for variant in VARIANTS.values()])

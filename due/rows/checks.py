@@ -15,9 +15,9 @@ NUMBER = int | float | np.number
 Rule = Callable[[str, Any], None]  # (name, value); raises
 
 
-def argument(default: Any, rule: Rule) -> Any:
+def argument(default: Any, rule: Rule, kw_only: bool = True) -> Any:
     """An argument of an estimator, with the rule to which `fit` holds it."""
-    return field(default=default, metadata={"rule": rule})
+    return field(default=default, kw_only=kw_only, metadata={"rule": rule})
 
 
 def check_arguments(estimator: Any) -> None:
@@ -34,53 +34,42 @@ def or_none(rule: Rule) -> Rule:
 
 def one_of(known: Iterable[str]) -> Rule:
     """One of some words."""
-    return lambda name, value: check_choice(name, value, known)
+    words = tuple(known)
+    return _rule(lambda value: value in words, f"one of {', '.join(words)}")
 
 
 def at_least(least: int) -> Rule:
     """A whole number that is not too small."""
+    wanted = f"a whole number of at least {least}"
+    return _rule(lambda value: _is_whole(value) and value >= least, wanted)
 
+
+def _rule(holds: Callable[[Any], bool], wanted: str) -> Rule:
     def check(name: str, value: Any) -> None:
-        if not (isinstance(value, int | np.integer) and value >= least):
-            raise ValueError(f"{name}={value!r} is not a whole number of at least {least}")
+        if not holds(value):
+            raise ValueError(f"{name}={value!r} is not {wanted}")
 
     return check
 
 
-def check_whole(name: str, value: Any) -> None:
-    """A whole number of at least 1."""
-    if not (isinstance(value, int | np.integer) and value >= 1):
-        raise ValueError(f"{name}={value!r} is not a whole number of at least 1")
+def _number(holds: Callable[[Any], bool], wanted: str) -> Rule:
+    return _rule(lambda value: isinstance(value, NUMBER) and holds(value), wanted)
 
 
-def check_positive(name: str, value: Any) -> None:
-    """A finite number above 0."""
-    if not (isinstance(value, NUMBER) and 0 < value < math.inf):
-        raise ValueError(f"{name}={value!r} is not a number above 0")
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
-def check_not_negative(name: str, value: Any) -> None:
-    """A finite number of at least 0."""
-    if not (isinstance(value, NUMBER) and 0 <= value < math.inf):
-        raise ValueError(f"{name}={value!r} is not a number of at least 0")
-
-
-def check_fraction(name: str, value: Any) -> None:
-    """A share, but not all."""
-    if not (isinstance(value, NUMBER) and 0 <= value < 1):
-        raise ValueError(f"{name}={value!r} is not in [0, 1); 0.2 takes a fifth, 0 nothing")
+check_whole = at_least(1)
+check_positive = _number(lambda value: 0 < value < math.inf, "a number above 0")
+check_not_negative = _number(lambda value: 0 <= value < math.inf, "a number of at least 0")
+check_fraction = _number(lambda value: 0 <= value < 1, "in [0, 1); 0.2 takes a fifth, 0 nothing")
 
 
 def check_share(name: str, value: Any) -> None:
     """A share, but neither nothing nor all."""
     check_fraction(name, value)
     check_positive(name, value)
-
-
-def check_choice(name: str, value: Any, known: Iterable[str]) -> None:
-    """One of some words."""
-    if value not in known:
-        raise ValueError(f"{name}={value!r} is not one of {', '.join(known)}")
 
 
 def is_number(value: Any) -> bool:
@@ -107,7 +96,7 @@ def check_columns(X: Any) -> None:
             )
 
 
-def check_weight(sample_weight: ArrayLike | None, X: Floats) -> Floats | None:
+def _check_weight(sample_weight: ArrayLike | None, X: Floats) -> Floats | None:
     """Finite weights, none negative and not all zero."""
     if sample_weight is None:
         return None
@@ -122,30 +111,19 @@ def check_weight(sample_weight: ArrayLike | None, X: Floats) -> Floats | None:
     return weight
 
 
-def check_training_rows(
-    estimator: Any, X: ArrayLike, y: ArrayLike, anew: bool, **of_y: bool
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """X and y as arrays; a fit that goes on wants rows as they were."""
+def check_training(
+    estimator: Any, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, **of_y: bool
+) -> tuple[NDArray[Any], NDArray[Any], Floats | None, bool]:
+    """X, y and weights as arrays, and whether `fit` starts anew; if not, rows are as they were."""
+    anew = not (getattr(estimator, "warm_start", False) and estimator.__sklearn_is_fitted__())
     check_arguments(estimator)
     check_columns(X)
     rows, target = validate_data(
-        estimator,
-        X,
-        y,
-        dtype=DTYPES,
-        allow_nd=True,
-        ensure_min_samples=2,
-        reset=anew,
-        **of_y,
+        estimator, X, y, dtype=DTYPES, allow_nd=True, ensure_min_samples=2, reset=anew, **of_y
     )
     if not anew:
         _check_shape(estimator, rows)
-    return rows, target
-
-
-def goes_on(estimator: Any) -> bool:
-    """Whether `fit` goes on from the last fit."""
-    return bool(estimator.warm_start and estimator.__sklearn_is_fitted__())
+    return rows, target, _check_weight(sample_weight, rows), anew
 
 
 def check_classes(classes: NDArray[Any], before: NDArray[Any] | None) -> None:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from numpy.random import RandomState
 from sklearn.utils import check_random_state
 
 
@@ -26,3 +27,9 @@ def own_randomness(seed: int, device: torch.device | None = None) -> Iterator[No
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         yield
+
+
+def set_random_states(model: Any, generator: RandomState) -> Any:
+    """The model, each of whose `random_state`s is a number from the generator."""
+    names = [name for name in sorted(model.get_params()) if name.split("__")[-1] == "random_state"]
+    return model.set_params(**{name: int(generator.randint(2**31 - 1)) for name in names})

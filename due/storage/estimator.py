@@ -10,9 +10,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from due.storage import files
 from due.storage.files import StorageError
-from due.storage.files import load as load_files
-from due.storage.files import save as save_files
 
 PUBLIC = ("due.estimators", "due.baselines")  # where a wrapper looks for what it wraps
 Tensors = dict[str, Tensor]
@@ -47,14 +46,9 @@ class SavedEstimator(BaseEstimator):
     def _recall(self, found: Found) -> None:
         """Be fitted, as the one whose `_memory` is in `found`; the parameters are set."""
 
-    @classmethod
-    @abstractmethod
-    def _arguments(cls, saved: dict[str, Any]) -> dict[str, Any]:
-        """Arguments of the constructor from JSON, also as earlier versions wrote them."""
-
     def save(self, path: str | Path) -> None:
         """Write the fitted estimator to the directory `path`: `config.json` and safetensors."""
-        save_files(path, *self._state())
+        files.save(path, *self._state())
 
     @classmethod
     def load(cls, path: str | Path, extractor: Any = None, device: str | None = None) -> Self:
@@ -62,20 +56,29 @@ class SavedEstimator(BaseEstimator):
 
         `device` is where it predicts from now on; None is where it was trained.
         """
-        return cls._restore(Found(path, *load_files(path), extractor, device))
+        return cls._restore(Found(path, *files.load(path), extractor, device))
 
     def _state(self) -> tuple[dict[str, Any], Tensors]:
         check_is_fitted(self)
-        header = describe(self)
+        names = getattr(self, "feature_names_in_", np.array([])).tolist()  # empty if `fit` saw none
+        header = {**describe(self), "feature_names": names}
         learned, parts, tensors = self._memory()
         return {"estimator": {**header, **learned}, **parts}, tensors
 
     @classmethod
     def _restore(cls, found: Found) -> Self:
         config, tensors = upgraded(found.config, found.tensors)
-        found = found._replace(config=config, tensors=tensors)
-        saved = config["estimator"]
-        check_saved(found.path, saved, cls.__name__, found.extractor)
+        found, saved = found._replace(config=config, tensors=tensors), config["estimator"]
+        if saved.get("name") != cls.__name__:
+            raise StorageError(
+                f"{found.path} holds {saved.get('name', 'no estimator')}, not a {cls.__name__}: "
+                "load it with the class that saved it"
+            )
+        if saved["own_extractor"] and found.extractor is None:
+            raise StorageError(
+                f"{found.path} was fitted with an extractor of its own: pass the same function as "
+                "extractor=, because a file never says what code to run"
+            )
         self: Self = unfitted(cls, saved, found)
         self._recall(found)
         return self
@@ -101,8 +104,12 @@ def describe(estimator: Any) -> dict[str, Any]:
 
 
 def unfitted(kind: type[Any], header: dict[str, Any], found: Found) -> Any:
-    """The estimator of `describe`, with the caller's extractor and device."""
-    names, params = kind._get_param_names(), kind._arguments(dict(header["params"]))
+    """The estimator of `describe`, with the caller's extractor and device.
+
+    A class that earlier versions saved with other arguments has `_arguments` to turn them into its.
+    """
+    names, params = kind._get_param_names(), dict(header["params"])
+    params = kind._arguments(params) if hasattr(kind, "_arguments") else params
     if "extractor" in names:
         params["extractor"] = found.extractor
     if found.device is not None and "device" in names:
@@ -129,20 +136,6 @@ def kind_of(header: dict[str, Any]) -> type[SavedEstimator]:
     )
 
 
-def check_saved(path: str | Path, saved: dict[str, Any], name: str, extractor: Any) -> None:
-    """What was saved is a `name`, and its extractor is at hand."""
-    if saved.get("name") != name:
-        raise StorageError(
-            f"{path} holds {saved.get('name', 'no estimator')}, not a {name}: load it with the "
-            "class that saved it"
-        )
-    if saved["own_extractor"] and extractor is None:
-        raise StorageError(
-            f"{path} was fitted with an extractor of its own: pass the same function as "
-            "extractor=, because a file never says what code to run"
-        )
-
-
 def upgraded(config: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any], Tensors]:
     """A file of an earlier version as this one writes it; its own stay as they are."""
     config, saved = dict(config), dict(config.get("estimator", {}))
@@ -159,12 +152,6 @@ def upgraded(config: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any], 
         chosen = {name: params[name] for name in ("bound", "finish") if name in params}
         config["model"] = {**chosen, **config["model"]}
     return {**config, "estimator": saved}, tensors
-
-
-def column_names(estimator: Any) -> list[str]:
-    """Names of the columns in `fit`, for JSON; empty if it had none."""
-    names: list[str] = getattr(estimator, "feature_names_in_", np.array([])).tolist()
-    return names
 
 
 def recall_columns(estimator: Any, names: list[str], n: int) -> None:

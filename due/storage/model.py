@@ -68,11 +68,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
     }
 
 
-def rebuild(
-    config: dict[str, Any],
-    tensors: dict[str, Tensor],
-    f: nn.Module | None = None,
-) -> Any:
+def rebuild(config: dict[str, Any], tensors: dict[str, Tensor], f: nn.Module | None = None) -> Any:
     """The deep GP of `describe`, with the given state."""
     f = constrained(_build_network(config["network"]) if f is None else f, config["constraints"])
     gp = InducingGP(torch.zeros_like(tensors["gp.Z"]), **config["gp"])
@@ -91,16 +87,12 @@ def load_state(model: Model, tensors: dict[str, Tensor]) -> Model:
             tensor.data = torch.empty_like(tensors[name])
         # loading would round float64 weights to the network's float32
         tensor.data = tensor.data.to(tensors[name].dtype)
+    unfilled = {name: buffer for name, buffer in model.named_buffers() if not buffer.numel()}
     try:
-        model.load_state_dict({**_unfilled(model), **tensors})
+        model.load_state_dict({**unfilled, **tensors})
     except RuntimeError as error:
         raise _misfit(str(error)) from error
     return model.eval()
-
-
-def _unfilled(model: nn.Module) -> dict[str, Tensor]:
-    """Buffers that only a finished training fills."""
-    return {name: tensor for name, tensor in model.named_buffers() if not tensor.numel()}
 
 
 def constrained(f: nn.Module, bounds: dict[str, Constraint]) -> nn.Module:

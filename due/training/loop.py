@@ -8,7 +8,7 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -206,7 +206,8 @@ class _Run:
         return loss, value
 
     def _call(self, loss_of: Callable[..., Tensor], batch: Data) -> Tensor:
-        with _autocast(self.recipe.precision, self.device):
+        dtype = PRECISIONS[self.recipe.precision or "float32"]
+        with nullcontext() if dtype is None else torch.autocast(self.device.type, dtype):
             return loss_of(*batch)
 
     def close_epoch(self, n: int) -> None:
@@ -282,17 +283,8 @@ class _Run:
             setattr(self, name, saved[name])
 
 
-_PLAIN = (
-    "best",
-    "lowest",
-    "epoch",
-    "step",
-    "steps",
-    "total",
-    "seconds",
-    "moved",
-    "finished",
-)  # as they are
+# as they are
+_PLAIN = ("best", "lowest", "epoch", "step", "steps", "total", "seconds", "moved", "finished")
 REMEDY = "Try a smaller learning rate, and look for NaN or huge values in the data."
 
 
@@ -326,11 +318,6 @@ def _warming_up(optimizer: Optimizer, warm_up: int, steps: int) -> Iterator[None
     yield
     for group, rate in zip(optimizer.param_groups, rates, strict=True):
         group["lr"] = rate
-
-
-def _autocast(precision: str | None, device: torch.device) -> AbstractContextManager[Any]:
-    dtype = PRECISIONS[precision or "float32"]
-    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)
 
 
 def _is_time(every: int | None, steps: int, written: float) -> bool:

@@ -1,23 +1,40 @@
 """How to train, as plain values: optimiser, rates, schedule, batches, epochs, precision."""
 
-import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import (
-    CosineAnnealingLR,
-    LRScheduler,
-    MultiStepLR,
-    OneCycleLR,
+from torch.optim.lr_scheduler import CosineAnnealingLR, LRScheduler, MultiStepLR, OneCycleLR
+
+from due.rows.checks import (
+    NUMBER,
+    argument,
+    check_arguments,
+    check_not_negative,
+    check_positive,
+    check_whole,
+    one_of,
+    or_none,
 )
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "steps", "one_cycle")
 PRECISIONS = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 ALL = "all"
+
+
+def check_batch_size(name: str, value: Any) -> None:
+    """Rows per step, or "all"."""
+    if value != ALL:
+        check_whole(name, value)
+
+
+def check_milestones(name: str, value: Any) -> None:
+    """Shares of the training."""
+    if not all(isinstance(share, NUMBER) and 0 <= share <= 1 for share in value):
+        raise ValueError(f"{name}={value!r} are not shares of the training in [0, 1]")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -66,21 +83,21 @@ class Recipe:
     80
     """
 
-    optimizer: str | None = None
-    lr: float | None = None
-    head_lr: float | None = None
-    momentum: float | None = None
-    weight_decay: float | None = None
-    schedule: str | None = None
-    per: str | None = None
-    milestones: tuple[float, ...] | None = None
-    factor: float | None = None
-    warm_up: int | None = None
-    batch_size: int | str | None = None
-    epochs: int | None = None
-    patience: int | None = None
-    precision: str | None = None
-    accumulate: int | None = None
+    optimizer: str | None = argument(None, one_of(OPTIMIZERS))
+    lr: float | None = argument(None, check_positive)
+    head_lr: float | None = argument(None, check_positive)
+    momentum: float | None = argument(None, check_not_negative)
+    weight_decay: float | None = argument(None, check_not_negative)
+    schedule: str | None = argument(None, one_of(SCHEDULES))
+    per: str | None = argument(None, one_of(("epoch", "step")))
+    milestones: tuple[float, ...] | None = argument(None, check_milestones)
+    factor: float | None = argument(None, check_positive)
+    warm_up: int | None = argument(None, check_not_negative)
+    batch_size: int | str | None = argument(None, check_batch_size)
+    epochs: int | None = argument(None, check_whole)
+    patience: int | None = argument(None, or_none(check_whole))
+    precision: str | None = argument(None, one_of(PRECISIONS))
+    accumulate: int | None = argument(None, check_whole)
     compile: bool | None = None
 
     def over(self, other: "Recipe") -> "Recipe":
@@ -94,26 +111,20 @@ class Recipe:
     def complete(self) -> "Recipe":
         """Checked, and without any None but `patience`."""
         whole = self.over(DEFAULTS)
-        whole = whole if whole.head_lr is not None else replace(whole, head_lr=whole.lr)
-        _check(whole)
+        whole = whole.over(Recipe(head_lr=whole.lr))
+        check_arguments(whole)
         return whole
 
     def optimise(self, method: nn.Module) -> Optimizer:
         """The optimiser over the parameters of the network and those of everything else."""
         network, head = parameters_by_owner(method)
-        groups: list[dict[str, Any]] = [
-            {"params": network, "lr": self.lr},
-            {"params": head, "lr": self.head_lr},
-        ]
-        groups = [group for group in groups if group["params"]]
+        rates = ((network, self.lr), (head, self.head_lr))
+        groups = [{"params": params, "lr": lr} for params, lr in rates if params]
         shared: dict[str, Any] = {"lr": self.lr, "weight_decay": self.weight_decay}
-        optimizer: Optimizer
         if self.optimizer == "sgd":
-            optimizer = torch.optim.SGD(groups, momentum=self.momentum or 0.0, **shared)
-        else:
-            kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.AdamW
-            optimizer = kind(groups, fused=True, **shared)
-        return optimizer
+            return torch.optim.SGD(groups, momentum=self.momentum or 0.0, **shared)
+        kind = torch.optim.Adam if self.optimizer == "adam" else torch.optim.AdamW
+        return kind(groups, fused=True, **shared)
 
     def scheduler(self, optimizer: Optimizer, steps: int) -> LRScheduler | None:
         """The schedule over all epochs of so many steps, None if the rates are constant."""
@@ -187,30 +198,3 @@ def parameters_by_owner(method: nn.Module) -> tuple[list[nn.Parameter], list[nn.
     weights = [p for p in network.parameters() if id(p) not in of_head]
     known = set(map(id, weights))
     return weights, [p for p in method.parameters() if id(p) not in known]
-
-
-def _check(recipe: Recipe) -> None:
-    choices = {"optimizer": OPTIMIZERS, "schedule": SCHEDULES, "per": ("epoch", "step")}
-    for name, known in {**choices, "precision": tuple(PRECISIONS)}.items():
-        if getattr(recipe, name) not in known:
-            raise ValueError(f"{name}={getattr(recipe, name)!r} is not one of {', '.join(known)}")
-    for name in ("epochs", "patience", "accumulate", "batch_size"):
-        value = getattr(recipe, name)
-        if value in (None, ALL):
-            continue
-        if isinstance(value, bool) or not (hasattr(value, "__index__") and value >= 1):
-            raise ValueError(f"{name}={value!r} is not a whole number of at least 1")
-    for name in ("lr", "head_lr", "factor"):
-        if not _is_number(getattr(recipe, name)) or not getattr(recipe, name) > 0:
-            raise ValueError(f"{name}={getattr(recipe, name)!r} is not a number above 0")
-    for name in ("weight_decay", "momentum", "warm_up"):
-        if not _is_number(getattr(recipe, name)) or not getattr(recipe, name) >= 0:
-            raise ValueError(f"{name}={getattr(recipe, name)!r} is not a number of at least 0")
-    if not all(_is_number(share) and 0 <= share <= 1 for share in recipe.milestones or ()):
-        raise ValueError(
-            f"milestones={recipe.milestones!r} are not shares of the training in [0, 1]"
-        )
-
-
-def _is_number(value: Any) -> bool:
-    return hasattr(value, "__float__") and not isinstance(value, str) and math.isfinite(value)

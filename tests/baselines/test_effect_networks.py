@@ -104,7 +104,7 @@ def test_tarnet_bounds_all_layers_but_the_densities(study):
 
 def test_tarnet_starts_from_the_recipe_of_the_protocol():
     model = TARNet()
-    network, recipe = model._build(torch.Size([26]), 1, 500), model._default_recipe(500, True)
+    network, recipe = model._build(torch.Size([26]), 1, 500), model._default_recipe(500)
     assert [layer.p for layer in network.modules() if isinstance(layer, torch.nn.Dropout)] == (
         [0.2] * 2 + [0.2] * 8
     )

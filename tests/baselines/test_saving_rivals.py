@@ -168,7 +168,7 @@ def test_a_file_names_no_class_but_ours(study, tmp_path, monkeypatch):
     config, tensors = model._state()
     for name in ("SampledEffects.__init__", "system", "DeepEnsemble", "TLearner"):
         config["estimator"]["wrapped"]["name"] = name
-        monkeypatch.setattr("due.storage.estimator.load_files", lambda path: (config, tensors))
+        monkeypatch.setattr("due.storage.files.load", lambda path: (config, tensors))
         with pytest.raises(StorageError, match="no estimator of this due that saves"):
             EnsembleEffects.load(tmp_path)
 

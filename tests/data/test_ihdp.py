@@ -186,7 +186,7 @@ def test_without_rdata_the_extra_is_named(monkeypatch, fresh):
 
     monkeypatch.setattr(builtins, "__import__", no_rdata)
     monkeypatch.setattr(ihdp, "_econml_copy", lambda: None)
-    with pytest.raises(ImportError, match=r"pip install 'due\[causal\]'"):
+    with pytest.raises(ImportError, match=r"pip install 'due\[paper\]'"):
         ihdp.load(0)
 
 

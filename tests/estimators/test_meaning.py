@@ -160,7 +160,7 @@ def test_ways_to_probabilities_are_what_they_say(moons):
     assert_allclose(
         ways["quasi"].predict_proba(X), softmax(mean + np.sqrt(var) * draws, -1).mean(0), atol=0.01
     )
-    few = ways["monte_carlo"].predictor_.model.softmax.plain_epsilon.numpy()[:, None]
+    few = ways["monte_carlo"].predictor_.model.likelihood.plain_epsilon.numpy()[:, None]
     assert_allclose(
         ways["monte_carlo"].predict_proba(X),
         softmax(mean + np.sqrt(var) * few, -1).mean(0),

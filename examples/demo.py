@@ -2,7 +2,7 @@
 
 All data come with scikit-learn or are drawn here. The estimators are used as they come.
 
-    python -m due.demo --out results/demo [--smoke]
+    python examples/demo.py --out results/demo [--smoke]
 """
 
 import argparse
@@ -77,7 +77,9 @@ def run(out: Path, smoke: bool = False) -> Json:
 
 def main() -> None:
     """Read the command line and run."""
-    parser = argparse.ArgumentParser(prog="python -m due.demo", description="Show what due does.")
+    parser = argparse.ArgumentParser(
+        prog="python examples/demo.py", description="Show what due does."
+    )
     parser.add_argument("--out", type=Path, default=Path("results/demo"), metavar="DIR")
     parser.add_argument("--smoke", action="store_true", help="seconds: same code, tiny settings")
     parser.add_argument("--threads", type=int, default=1, help="one is fastest for nets this small")

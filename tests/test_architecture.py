@@ -100,7 +100,7 @@ def test_no_two_bases_implement_the_same_method():
     """Of two bases side by side one would hide the other's method without a word."""
     problems = []
     for kind in classes()[0].values():
-        homes = {}
+        homes: dict[str, list[str]] = {}
         for base in filter(is_ours, kind.__mro__):
             for name in implemented(base):
                 homes.setdefault(name, []).append(base.__qualname__)

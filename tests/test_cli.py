@@ -172,6 +172,17 @@ def test_an_error_inside_is_one_line_and_debug_raises_it(tmp_path, monkeypatch):
     assert isinstance(due("reproduce", "fig2", "--out", tmp_path, "--debug").exception, KeyError)
 
 
+def test_a_missing_matplotlib_is_one_line_that_names_the_extra(tmp_path, monkeypatch):
+    def breaks(settings, seed):
+        raise ModuleNotFoundError("No module named 'matplotlib'", name="matplotlib")
+
+    monkeypatch.setattr(fig2, "ARTEFACT", replace(fig2.ARTEFACT, run=breaks))
+    result = due("reproduce", "fig2", "--out", tmp_path)
+    assert result.exit_code == 1
+    _, error = result.stderr.splitlines()  # the first says which seed runs
+    assert error == "error: matplotlib is not installed: pip install 'due[paper]'"
+
+
 def test_help_names_commands_artefacts_and_options():
     assert "reproduce" in due("--help").stdout
     text = due("reproduce", "--help").stdout

@@ -73,7 +73,7 @@ def test_a_stopped_run_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "measure", stops)
     with pytest.raises(KeyboardInterrupt):
         compare("moons", tmp_path, methods="ddu", seeds=2, smoke=True)
-    said = []
+    said: list[str] = []
     compare("moons", tmp_path, methods="ddu", seeds=2, smoke=True, say=said.append)
     assert said[0] == "4 fits: 2 were already there, 2 to run"
     said.clear()
@@ -221,7 +221,7 @@ def test_a_missing_engine_is_named_or_left_out(monkeypatch, tmp_path):
     monkeypatch.setattr(run, "find_spec", lambda name: None)
     result = due("--data", "moons", "--methods", "svdkl", "--out", tmp_path)
     assert result.stderr == "error: svdkl needs gpytorch: pip install 'due[rivals]'\n"
-    said = []
+    said: list[str] = []
     chosen = run.runnable(None, CLASSIFIERS, said.append)
     assert "svdkl" not in chosen and "svdkl-free" not in chosen
     assert said == ["without svdkl and svdkl-free, which need: pip install 'due[rivals]'"]

@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 # Tables
 
-QUOTES = [
+QUOTES: list[Any] = [
     pytest.param(page, file, block, id=f"{page.name}: {file}")
     for page in PAGES
     for file, block in QUOTE.findall(page.read_text())
@@ -122,8 +123,8 @@ def statements(block):
         statement = "\n".join(lines[first - 1 : node.end_lineno])
         comment = statement.rpartition("  # ")[2] if "  # " in statement else ""
         number = re.search(r"\d+\.\d+", comment)
-        is_value = isinstance(node, ast.Expr) and number is not None
-        yield statement, float(number[0]) if is_value else None
+        is_value = isinstance(node, ast.Expr)
+        yield statement, float(number[0]) if is_value and number is not None else None
 
 
 def test_numbers_in_comments_are_read():
@@ -148,6 +149,7 @@ def journeys_on_the_page():
 def named(line):
     """The files and rooms with which a line begins."""
     head = re.match(r"(?:`[\w./]+`(?:, | and )?)+", line)
+    assert head is not None, line
     return {name.rstrip("/") for name in re.findall(r"`([\w./]+)`", head[0])}
 
 
@@ -155,6 +157,7 @@ def named(line):
 def traced():
     # by its path: the standard library has a module of the same name
     spec = importlib.util.spec_from_file_location("due_trace", ROOT / "tools" / "trace.py")
+    assert spec is not None and spec.loader is not None
     trace = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(trace)
     return {name: set(trace.trace(call).rooms()) for name, call in trace.journeys().items()}

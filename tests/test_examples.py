@@ -22,7 +22,9 @@ def output_of(capsys):
 
 
 def number(pattern, text):
-    return float(re.search(pattern, text)[1])
+    found = re.search(pattern, text)
+    assert found is not None, text
+    return float(found[1])
 
 
 def test_classification_notices_classes_never_seen(output_of):

@@ -74,7 +74,7 @@ def test_ece_is_zero_when_certain_and_right_and_one_when_certain_and_wrong():
 def test_entropy_equals_a_loop_and_spans_zero_to_log_c():
     p, _ = predictions()
     assert_allclose(metrics.entropy(p), [-sum(q * math.log(q) for q in row) for row in p])
-    assert_allclose(metrics.entropy([[0.25] * 4, [0, 1, 0, 0]]), [math.log(4), 0])
+    assert_allclose(metrics.entropy([[0.25] * 4, [0.0, 1.0, 0.0, 0.0]]), [math.log(4), 0])
 
 
 def test_nll_of_an_impossible_label_is_infinite():

@@ -1,3 +1,5 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -110,7 +112,8 @@ def test_tarnet_starts_from_the_recipe_of_the_protocol():
     )
     assert (recipe.lr, recipe.batch_size, recipe.epochs, recipe.patience) == (1e-3, 100, 500, 20)
     assert recipe.weight_decay == 0.5 * 0.8 / 500
-    assert network.outputs[0].linear.weight.shape == (6, 100)
+    output: Any = network.outputs[0]
+    assert output.linear.weight.shape == (6, 100)
 
 
 # CEVAE

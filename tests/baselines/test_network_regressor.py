@@ -1,5 +1,7 @@
 """The plain network for regression, alone and in an ensemble."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -87,7 +89,7 @@ def test_several_outputs_and_given_validation_rows(funnel):
 
 def test_an_ensemble_is_the_mixture_and_its_doubt_is_that_between_members(funnel):
     X, y = funnel[0][:300], funnel[1][:300]
-    model = DeepEnsemble(NetworkRegressor(small, epochs=5), 4, random_state=0).fit(X, y)
+    model: Any = DeepEnsemble(NetworkRegressor(small, epochs=5), 4, random_state=0).fit(X, y)
     means, stds = zip(*(m.predict(X, return_std=True) for m in model.estimators_), strict=True)
     mean, std = model.predict(X, return_std=True)
     assert_allclose(mean, np.mean(means, axis=0))

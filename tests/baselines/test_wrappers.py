@@ -1,4 +1,5 @@
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_ensemble_of_classifiers_is_the_mean_of_its_members(moons):
 def test_ensemble_of_regressors_is_the_mixture(wave):
     X, y = wave
     base = DUERegressor(droppy, epochs=5, n_inducing=10)
-    model = DeepEnsemble(base, 3, random_state=0).fit(X, y)
+    model: Any = DeepEnsemble(base, 3, random_state=0).fit(X, y)
     means, stds = zip(*(m.predict(X, return_std=True) for m in model.estimators_), strict=True)
     mean, std = model.predict(X, return_std=True)
     draws = np.random.default_rng(0).normal(size=(3, 20000, 60))
@@ -73,7 +74,7 @@ def test_ensemble_of_regressors_is_the_mixture(wave):
 
 def test_regressors_without_a_deviation_leave_that_between_members(wave):
     X, y = wave
-    model = DeepEnsemble(LinearRegression(), 2).fit(X, y)
+    model: Any = DeepEnsemble(LinearRegression(), 2).fit(X, y)
     mean, std = model.predict(X, return_std=True)
     assert_allclose(mean, LinearRegression().fit(X, y).predict(X))
     assert_allclose(std, 0, atol=1e-12)
@@ -128,7 +129,7 @@ def test_ensemble_does_not_depend_on_the_number_of_jobs(study):
 
 def test_validation_reaches_the_members(study):
     held_out = study.y[150:], study.t[150:], study.X[150:]
-    model = DeepEnsemble(TARNet(**TINY), 2, random_state=0)
+    model: Any = DeepEnsemble(TARNet(**TINY), 2, random_state=0)
     model.fit(study.y[:150], study.t[:150], study.X[:150], validation=held_out)
     assert [member.history_["rows"] for member in model.estimators_] == [150, 150]
 
@@ -243,7 +244,7 @@ def test_dropout_of_a_classifier_is_the_mean_over_passes(moons):
 def test_dropout_of_a_regressor_adds_the_variance_over_passes(wave):
     X, y = wave
     base = DUERegressor(droppy, epochs=5, n_inducing=10)
-    model = MCDropout(base, 6, random_state=0).fit(X, y)
+    model: Any = MCDropout(base, 6, random_state=0).fit(X, y)
     means = passes(model, lambda one: one.predict(X))
     assert_allclose(model.predict(X), np.mean(means, axis=0))
     latent = np.mean(passes(model, lambda one: one.uncertainty(X)), axis=0)
@@ -267,7 +268,7 @@ def test_no_dropout_is_refused_with_a_remedy(moons, study):
             MCDropout(estimator).fit(study.y, study.t, study.X)
     for n in (0, 2.5, "many"):
         with pytest.raises(ValueError, match=f"n={n!r} is not a whole number"):
-            MCDropout(TARNet(**TINY), n).fit(study.y, study.t, study.X)
+            MCDropout(TARNet(**TINY), n).fit(study.y, study.t, study.X)  # type: ignore[arg-type]
 
 
 # both

@@ -111,7 +111,12 @@ def test_trials_repeat_and_do_not_share_memory_with_the_cache():
 def test_the_file_is_read_once(monkeypatch, fresh):
     reads = []
     read = ihdp._frame
-    monkeypatch.setattr(ihdp, "_frame", lambda: reads.append(1) or read())
+
+    def counted():
+        reads.append(1)
+        return read()
+
+    monkeypatch.setattr(ihdp, "_frame", counted)
     for seed in range(20):
         ihdp.load(seed, covariate_shift=bool(seed % 2))
     assert len(reads) == 1

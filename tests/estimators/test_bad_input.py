@@ -266,7 +266,7 @@ def test_targets_that_are_not_finite_are_refused(Estimator, bad, message):
 def test_missing_labels_are_refused():
     X, y = data()
     with pytest.raises((ValueError, TypeError), match="y|label"):
-        fitted(DUEClassifier, X, np.where(y > 0, "a", None))
+        fitted(DUEClassifier, X, np.where(y > 0, "a", np.array(None)))
 
 
 def test_words_are_no_values():

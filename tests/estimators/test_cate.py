@@ -185,6 +185,7 @@ def test_a_scale_of_its_own_is_learned_and_bounded_layers_raise_no_warning(model
 def test_the_papers_recipe_is_the_stochastic_bound():
     Y, T, X = study()
     model = DUECATE.paper(random_state=0, epochs=3).fit(Y, T, X=X)
+    assert model.recipe is not None
     assert model.history_["bound"] == "elbo" and model.recipe.batch_size == 100
     assert not model.model_.f.log_a.requires_grad
 
@@ -335,9 +336,9 @@ def test_refuses_other_treatments_at_prediction(model):
         DUECATE().effect(PEOPLE)
     with pytest.raises(ValueError, match="validation has 2 parts"):
         Y, T, X = study(60)
-        DUECATE().fit(Y, T, X, validation=(Y, T))
+        DUECATE().fit(Y, T, X, validation=(Y, T))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="validation_fraction"):
-        DUECATE().fit(Y, T, X, validation=0.2)
+        DUECATE().fit(Y, T, X, validation=0.2)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("values", [(0.0, 1000.0), (2019.0, 2020.0), (0.0, 1e-6), (7e5, 7e5)])

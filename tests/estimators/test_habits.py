@@ -116,8 +116,8 @@ def test_fields_of_the_recipe_are_searched(Estimator, moons, tmp_path):
 
 @BOTH
 def test_cross_validation_in_two_processes(Estimator, moons):
-    scores = [cross_val_score(Estimator(**FAST), *moons, cv=2, n_jobs=n) for n in (1, 2)]
-    assert_allclose(*scores, rtol=1e-6)  # another process may have another number of threads
+    one, two = (cross_val_score(Estimator(**FAST), *moons, cv=2, n_jobs=n) for n in (1, 2))
+    assert_allclose(one, two, rtol=1e-6)  # another process may have another number of threads
 
 
 def test_pickle(estimator, X):
@@ -165,7 +165,8 @@ def test_the_same_seed_gives_the_same_bits(Estimator, moons, fraction):
 @BOTH
 def test_the_global_generators_are_left_alone(Estimator, moons, tmp_path):
     def states():
-        return torch.get_rng_state().numpy(), np.random.get_state()[1].copy()
+        key = np.random.get_state(legacy=False)["state"]["key"]
+        return torch.get_rng_state().numpy(), key.copy()
 
     before = states()
     model = Estimator(**FAST, validation_fraction=0.2).fit(*moons)

@@ -1,5 +1,7 @@
 """What the answers mean: weights, probabilities, variances, distance from the data."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -45,8 +47,8 @@ def test_repetitions_count_even_where_all_rows_have_as_many(waves, bound, monkey
     monkeypatch.setattr(source_module, "CANONICAL_ROWS", 0)  # repetitions stay written out
     monkeypatch.setattr(due_module, "initialise", lambda h, M, seed: initial(h[:M]))
     X, y = waves[0][:40], waves[1][:40, 0]
-    options = {"epochs": 80, "n_inducing": 10, "random_state": 0, "validation_fraction": 0.0}
-    options |= {"batch_size": 1000, "recipe": Recipe(head_lr=0.05), "bound": bound}
+    options: dict[str, Any] = {"epochs": 80, "n_inducing": 10, "random_state": 0, "bound": bound}
+    options |= {"validation_fraction": 0.0, "batch_size": 1000, "recipe": Recipe(head_lr=0.05)}
 
     once, weighted, written_out = (
         DUERegressor(identity, **options, c=None).fit(*rows)

@@ -48,7 +48,7 @@ def test_numbers_go_to_json_and_pictures_do_not(tmp_path):
 
 
 def test_a_finished_seed_is_not_run_again(tmp_path):
-    calls = []
+    calls: list[int] = []
     reproduce(make(calls), tmp_path, seeds=2)
     first = (tmp_path / "a.json").read_text()
     reproduce(make(calls), tmp_path, seeds=2)
@@ -59,7 +59,7 @@ def test_a_finished_seed_is_not_run_again(tmp_path):
 
 
 def test_a_run_that_breaks_keeps_the_seeds_before_it(tmp_path):
-    calls = []
+    calls: list[int] = []
     artefact = make(calls)
 
     def breaks(settings, seed):
@@ -75,7 +75,7 @@ def test_a_run_that_breaks_keeps_the_seeds_before_it(tmp_path):
 
 
 def test_other_settings_or_another_version_are_run_and_the_first_ones_stay(tmp_path):
-    calls = []
+    calls: list[int] = []
     reproduce(make(calls), tmp_path, seeds=1)
     reproduce(make(calls), tmp_path, preset="other", seeds=1)
     reproduce(replace(make(calls), version=2), tmp_path, seeds=1)
@@ -85,7 +85,7 @@ def test_other_settings_or_another_version_are_run_and_the_first_ones_stay(tmp_p
 
 
 def test_smoke_takes_one_seed_and_other_presets_as_many_as_the_artefact_says(tmp_path):
-    calls = []
+    calls: list[int] = []
     reproduce(make(calls), tmp_path, preset="smoke")
     assert calls == [0]
     reproduce(make(calls), tmp_path)

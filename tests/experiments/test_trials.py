@@ -89,7 +89,8 @@ def test_other_settings_or_another_version_are_run_anew_and_old_lines_stay(path)
 
 
 def test_settings_do_not_hold_addresses():
-    assert "0x" not in ridge(alpha=len.__call__).settings()["estimator"]
+    method = ridge(alpha=len.__call__)  # type: ignore[operator]
+    assert "0x" not in method.settings()["estimator"]
 
 
 @needs_data
@@ -123,7 +124,7 @@ def test_a_trial_that_raises_is_recorded_and_tried_again(path, log, tmp_path):
     broken = tmp_path / "broken"
     broken.touch()
     methods = {"a": ridge(log=str(log)), "b": ridge(broken=str(broken))}
-    said = []
+    said: list[str] = []
     run(plan(methods, ["ihdp"], 2), methods, journal_in(path.parent), say=said.append)
     journal = journal_in(path.parent)
     failed = {Trial("b", "ihdp", seed): "RuntimeError: singular matrix" for seed in (0, 1)}

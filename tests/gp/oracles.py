@@ -1,6 +1,7 @@
 """What the GP must equal: numpy in a few lines, and GPyTorch with copied parameters."""
 
 import warnings
+from typing import Any
 
 import numpy as np
 import torch
@@ -55,6 +56,7 @@ def kernel(kernel: Kernel, a, b, t: int = 0) -> np.ndarray:
         return s * (1 + 3**0.5 * r) * np.exp(-(3**0.5) * r)
     if kernel.kind == "matern52":
         return s * (1 + 5**0.5 * r + 5 * r**2 / 3) * np.exp(-(5**0.5) * r)
+    assert kernel.raw_alpha is not None
     alpha = torch.nn.functional.softplus(kernel.raw_alpha)[t].item()
     return s * (1 + r**2 / (2 * alpha)) ** -alpha
 
@@ -128,7 +130,7 @@ class GPyTorchModel(gpytorch.models.ApproximateGP):
 
     def joint(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Mean (N, T) and covariance (T, N, N), each output apart."""
-        strategy = self.variational_strategy
+        strategy: Any = self.variational_strategy
         strategy = getattr(strategy, "base_variational_strategy", strategy)
         q = strategy(h, diag=False)
         mean, cov = q.mean, q.covariance_matrix

@@ -51,11 +51,12 @@ def test_features_are_computed_in_eval_mode_which_then_ends():
 
 def test_seeds_decide_and_the_global_random_state_is_left_alone():
     X = normal(50, 3)
-    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    torch_state = torch.get_rng_state()
+    numpy_state = np.random.get_state(legacy=False)["state"]["key"].copy()
     h, rows = features(nn.Identity(), X, p=20, seed=3)
     Z, lengthscale = initialise(h, 4, seed=3)
     assert torch.equal(torch_state, torch.get_rng_state())
-    assert (numpy_state == np.random.get_state()[1]).all()
+    assert (numpy_state == np.random.get_state(legacy=False)["state"]["key"]).all()
 
     assert torch.equal(rows, features(nn.Identity(), X, p=20, seed=3)[1])
     assert not torch.equal(rows, features(nn.Identity(), X, p=20, seed=4)[1])

@@ -171,7 +171,7 @@ def test_a_nan_row_spoils_no_other_row():
 def gradcheck(function, gp, h):
     """`function(gp, h)` with respect to the features and to every parameter."""
     names, values = zip(*gp.named_parameters(), strict=True)
-    values = [value.detach().clone().requires_grad_() for value in values]
+    leaves = [value.detach().clone().requires_grad_() for value in values]
 
     class Module(torch.nn.Module):
         def __init__(self):
@@ -185,7 +185,7 @@ def gradcheck(function, gp, h):
         named = {f"gp.{name}": value for name, value in zip(names, values, strict=True)}
         return functional_call(Module(), named, (h,))
 
-    return torch.autograd.gradcheck(call, (h.clone().requires_grad_(), *values))
+    return torch.autograd.gradcheck(call, (h.clone().requires_grad_(), *leaves))
 
 
 @every_kernel

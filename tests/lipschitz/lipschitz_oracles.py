@@ -1,7 +1,7 @@
 """The slow, obvious way: the whole matrix of a layer, and its SVD."""
 
 import copy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,7 @@ torch.set_num_threads(1)
 
 
 class Case(NamedTuple):
-    layer: nn.Module
+    layer: Any  # a module, whose attributes torch's stubs do not know
     in_shape: tuple[int, ...]
 
 
@@ -33,7 +33,7 @@ def raw_sigma(layer: nn.Module, in_shape: tuple[int, ...]) -> float:
 
 
 def without_bound(layer: nn.Module) -> nn.Module:
-    plain = copy.deepcopy(layer)
+    plain: Any = copy.deepcopy(layer)
     plain.c = float("inf")
     return plain
 

@@ -1,5 +1,6 @@
 import copy
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -82,7 +83,7 @@ def test_shared_layers_are_bounded_once_and_for_the_largest_image():
 
 
 def test_another_c_and_another_size_are_estimated_again():
-    layer = nn.Conv2d(3, 3, 3, padding=1)
+    layer: Any = nn.Conv2d(3, 3, 3, padding=1)
     constrain(layer, 0.5, torch.zeros(1, 3, 4, 4))
     small = layer.sigma().item()
     constrain(layer, 0.2, torch.zeros(1, 3, 16, 16))

@@ -1,4 +1,5 @@
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ def test_singular_value_is_exact(name):
 
 
 def test_singular_value_of_a_bounded_layer_is_the_effective_one_and_moves_no_v():
-    layer = constrain(nn.Conv2d(3, 4, 3, padding=1), 0.2, torch.zeros(1, 3, 6, 6)).train()
+    layer: Any = constrain(nn.Conv2d(3, 4, 3, padding=1), 0.2, torch.zeros(1, 3, 6, 6)).train()
     v = layer.v.clone()
     assert singular_value(layer) == pytest.approx(0.2, rel=5e-3)
     assert torch.equal(layer.v, v)
@@ -46,8 +47,9 @@ def test_layers_of_a_network():
 
 @pytest.mark.parametrize("affine", [True, False])
 def test_batch_norm_constants_by_channel(affine):
-    network = nn.Sequential(nn.BatchNorm1d(3, affine=affine))
-    network[0].running_var.copy_(torch.tensor([0.25, 1.0, 4.0]))
+    norm: Any = nn.BatchNorm1d(3, affine=affine)
+    network = nn.Sequential(norm)
+    norm.running_var.copy_(torch.tensor([0.25, 1.0, 4.0]))
     want = torch.tensor([2.0, 1.0, 0.5])
     torch.testing.assert_close(batch_norm_constants(network)["0"], want, rtol=1e-4, atol=0)
     constrain(network, 1.0, torch.zeros(2, 3))

@@ -3,6 +3,7 @@ import io
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import joblib
 import pytest
@@ -121,7 +122,7 @@ def test_gradient_through_sigma(name):
 
 
 def test_groups_do_not_starve_one_another():
-    layer = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+    layer: Any = nn.Conv2d(4, 4, 3, padding=1, groups=4)
     bounded(layer, (4, 6, 6)).train()
     for _ in range(200):
         layer(torch.zeros(1, 4, 6, 6))
@@ -305,7 +306,7 @@ def test_sigma_is_not_computed_in_bfloat16_under_autocast():
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_parameters_of_other_types(dtype):
-    layer = nn.Conv2d(3, 4, 3, padding=1).to(dtype)
+    layer: Any = nn.Conv2d(3, 4, 3, padding=1).to(dtype)
     x = torch.randn(1, 3, 8, 8, dtype=dtype)
     constrain(layer, 0.2, x).train()
     assert layer.sigma().dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
@@ -353,7 +354,7 @@ def test_converge_recovers_from_a_broken_v():
 
 
 def test_attention_reads_the_bounded_weight_and_refines_its_v():
-    attention = nn.MultiheadAttention(8, 2)
+    attention: Any = nn.MultiheadAttention(8, 2)
     x = torch.randn(3, 1, 8)
     with pytest.warns(UserWarning, match="in_proj_weight"):
         constrain(attention, 0.1, (x, x, x))

@@ -293,6 +293,7 @@ def shuffled(gp, seed=0):
 def network(kind):
     with torch.random.fork_rng():
         torch.manual_seed(0)
+        f: nn.Module
         if kind == "conv":
             f, x = ConvNet(), 3 * normal(16, 3, 8, 8).float()
         else:

@@ -1,13 +1,14 @@
 """Every method has the same life: start, loss, losses, settle, finish, predictor."""
 
 import importlib.util
+from typing import Any, cast
 
 import pytest
 import torch
 from numpy.testing import assert_allclose
 from torch import nn
 
-from due.gp import Gaussian, InducingGP, Softmax
+from due.gp import Gaussian, InducingGP, Normal, Softmax
 from due.methods import DUE, Method, TreatmentDUE
 from due.methods.cevae import CEVAENetwork
 from due.methods.ddu import DDU
@@ -143,7 +144,7 @@ def test_held_out_losses_fall_too_and_choose_the_epoch(name):
     known, held_out = table.part(rows[:40]), table.part(rows[40:])
     recipe = Recipe(lr=1e-2, batch_size="all", epochs=12)
     history = fit(method, known, recipe, held_out=held_out, progress=False)
-    values = history.validation
+    values: list[Any] = history.validation
     assert history.best_epoch == min(range(len(values)), key=values.__getitem__)
     assert values[history.best_epoch] < values[0]
 
@@ -205,7 +206,7 @@ def outcomes(method, x):
     if not isinstance(method, TreatmentDUE):
         return method.outcomes(x)
     arms = [torch.cat([x, torch.full((len(x), 1), float(t))], 1) for t in (0, 1)]
-    return torch.cat([method.predict(rows).mean for rows in arms], 1)
+    return torch.cat([cast(Normal, method.predict(rows)).mean for rows in arms], 1)
 
 
 def answers(method, kind, x):

@@ -134,7 +134,7 @@ def test_a_uci_set_is_judged_near_and_far(monkeypatch, tmp_path):
     (tmp_path / "uci").mkdir()
     np.savez(tmp_path / "uci" / "yacht.npz", x=x, y=x[:, 0], test_idx=[np.arange(10)])
     monkeypatch.setenv("DUE_DATA", str(tmp_path))
-    assert collapse.at_hand() == ("yacht",)
+    assert deep_kernels.at_hand() == ("yacht",)
     settings = replace(SMOKE, uci=("yacht",), steps=1, every=1)
     result = collapse.run(settings, seed=0)
     for found in result.numbers["uci"]["yacht"].values():

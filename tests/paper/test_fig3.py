@@ -37,6 +37,7 @@ def test_entropy_and_accuracy_are_those_of_the_probabilities():
 
 def test_the_estimators_learn_the_moons_and_the_settings_are_the_papers(smoke):
     X, y = two_moons(300, seed=1)
+    assert SMOKE.estimator is not None
     arguments = {**SMOKE.estimator, "epochs": 40}
     models = fig3.fit_estimators(arguments, X, y, seed=0)
     for model in models.values():

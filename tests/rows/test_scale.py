@@ -72,7 +72,7 @@ def test_scale_is_the_weighted_mean_and_deviation(x, weight):
 def test_whole_weights_scale_as_repetitions():
     generator = np.random.default_rng(0)
     x, weight = generator.normal(size=(20, 3)), generator.integers(1, 4, 20)
-    weighted, repeated = fit_scale(x, weight * 1.0), np.repeat(x, weight, 0)
+    weighted, repeated = fit_scale(x, weight.astype(float)), np.repeat(x, weight, 0)
     assert_allclose(weighted.mean, repeated.mean(0))
     assert_allclose(weighted.std, repeated.std(0))
 

@@ -1,5 +1,6 @@
 import json
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -150,7 +151,8 @@ def test_power_iteration_vectors_survive(tmp_path):
     archive.save(model, tmp_path)
     loaded = archive.load(tmp_path, ConvNet())
     for name in ("0", "3", "6"):
-        was, now = model.f.get_submodule(name), loaded.f.get_submodule(name)
+        layers: list[Any] = [each.f.get_submodule(name) for each in (model, loaded)]
+        was, now = layers
         assert torch.equal(was.v, now.v)
         assert torch.equal(was.sigma(), now.sigma())
         assert torch.equal(was.weight, now.weight)

@@ -1,7 +1,7 @@
 """Error of each way to compute E[softmax(f)], against a million samples, and its cost per row.
 
 For T classes and latent variance v: the largest error over rows, in entropy / ln T, of
-"quasi" (the default), "monte_carlo" (32 samples) and "mean_field". One row is the prior (equal
+"exact" (the default), "monte_carlo" (32 samples) and "mean_field". One row is the prior (equal
 means), the others have means spread as N(0, 3²); "mixed" draws each variance from 0.01 … 100.
 
     python benchmarks/probabilities.py [--smoke]
@@ -18,7 +18,7 @@ from due.gp import Softmax
 
 CLASSES = (2, 3, 10, 100)
 VARIANCES = (0.01, 0.1, 1.0, 10.0, 100.0, "mixed")
-METHODS = ("quasi", "monte_carlo", "mean_field")
+METHODS = ("exact", "monte_carlo", "mean_field")
 ROWS, SAMPLES, BLOCK = 4, 1_000_000, 4_000_000
 
 

@@ -165,19 +165,19 @@ def head(size: Size) -> Results:
 
     gp, h = class_gp(size.rows)
     theirs, frozen = RivalHead(gp), FrozenGP(gp)
-    sampled, quasi = Softmax(gp.T, "monte_carlo"), Softmax(gp.T)
+    sampled, exact = Softmax(gp.T, "monte_carlo"), Softmax(gp.T)
 
     def ours(rows: Tensor, likelihood: Softmax) -> Tensor:
         with torch.no_grad():
             return likelihood.predictive(*frozen(rows))
 
     many = RivalHead(gp, samples=20_000)  # its 32 are random: compare the limits
-    agree(ours(h[:1], quasi), many(h[:1]), tolerance=0.02)
+    agree(ours(h[:1], exact), many(h[:1]), tolerance=0.02)
     calls: dict[str, Callable[[], object]] = {
         "theirs": lambda: theirs(h[:1]),
         "theirs, authors' call": lambda: theirs.independent(h[:1]),
         "ours, 32 samples": lambda: ours(h[:1], sampled),
-        "ours, quasi (default)": lambda: ours(h[:1], quasi),
+        "ours, exact (default)": lambda: ours(h[:1], exact),
         "GP alone": lambda: frozen(h[:1]),
     }
     times = interleave(calls, size.rounds, size.burst)
@@ -188,7 +188,7 @@ def head(size: Size) -> Results:
     print(f"   32 samples against the authors' call: {authors:.1f} times faster, target 30")
     batch: dict[str, Callable[[], object]] = {
         "ours, 32 samples": lambda: ours(h, sampled),
-        "ours, quasi (default)": lambda: ours(h, quasi),
+        "ours, exact (default)": lambda: ours(h, exact),
     }
     batches = interleave(batch, size.batches, size.burst)
     rows = {name: 1e6 * batches.of(name) / len(h) for name in batch}
@@ -215,7 +215,7 @@ def memory(size: Size) -> Results:
     authors = measure("memory_theirs", size, GIGABYTES, N=N, call="independent")
     print(f"\nc. {N} such rows: memory")
     print(f"   ours, 32 samples          {ours['monte_carlo']:6.0f} MB over the imports")
-    print(f"   ours, quasi (default)     {ours['quasi']:6.0f} MB over the imports", end="")
+    print(f"   ours, exact (default)     {ours['exact']:6.0f} MB over the imports", end="")
     print(f", {ours['peak']:.0f} MB the whole process (target < 1,000)")
     print(f"   theirs                    {outcome(theirs)}")
     print(f"   theirs, authors' call     {outcome(authors)}")
@@ -225,7 +225,7 @@ def memory(size: Size) -> Results:
 def memory_ours(N: int) -> Results:
     gp, h = class_gp(N)
     frozen, before, used = FrozenGP(gp), fresh_peak(), {}
-    for method in ("monte_carlo", "quasi"):  # the peak only grows
+    for method in ("monte_carlo", "exact"):  # the peak only grows
         with torch.inference_mode():
             Softmax(gp.T, method).predictive(*frozen(h))
         used[method] = peak() - before

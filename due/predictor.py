@@ -60,7 +60,9 @@ class ClassPredictor(nn.Module):
         if not hasattr(self.model, "parts"):
             return ClassAnswer(p, total, None, None, None, foreign)
         aleatoric, variance = self.model.parts(h)
-        return ClassAnswer(p, total, aleatoric, (total - aleatoric).clamp_min(0), variance, foreign)
+        aleatoric = torch.minimum(aleatoric, total)
+        pvalue = _pvalue(self.model, foreign)
+        return ClassAnswer(p, total, aleatoric, total - aleatoric, variance, foreign, pvalue)
 
     def probabilities(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, "N T"]:
         """p(y | x) alone."""
@@ -73,6 +75,10 @@ class ClassPredictor(nn.Module):
     def uncertainty(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, " N"]:
         """The entropy, or the score that the method has instead."""
         return self.entropy(x) if self.model.by_entropy else self.ood_score(x)
+
+    def ood_pvalue(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, " N"]:
+        """Conformal p-value of the OOD score."""
+        return self.model.pvalue(self.ood_score(x))
 
     def ood_score(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, " N"]:
         """How foreign each row is; the entropy, if the method measures no distance."""
@@ -101,11 +107,16 @@ class ValuePredictor(nn.Module):
         h = self.model.f(self.scale(x))
         mean, var, noise = self.model.moments(h)
         foreign = self.model.foreign(h) if hasattr(self.model, "foreign") else var.mean(-1)
-        return ValueAnswer(*self._in_units(mean, var, noise), foreign)
+        pvalue = _pvalue(self.model, foreign)
+        return ValueAnswer(*self._in_units(mean, var, noise), foreign, pvalue)
 
     def moments(self, x: Shaped[Tensor, "N ..."]) -> tuple[Tensor, Tensor, Tensor]:
         """Mean, latent variance and noise variance alone, (N, T) each."""
         return self._in_units(*self.model.moments(self.model.f(self.scale(x))))
+
+    def ood_pvalue(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, " N"]:
+        """Conformal p-value of the OOD score."""
+        return self.model.pvalue(self.ood_score(x))
 
     def ood_score(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, " N"]:
         """How foreign each row is; the latent variance, if the method measures no distance."""
@@ -177,6 +188,12 @@ class EffectPredictor(nn.Module):
 
 
 Predictor = ClassPredictor | ValuePredictor | EffectPredictor
+
+
+def _pvalue(model: Any, score: Tensor) -> Tensor | None:
+    """Of the OOD score, if rows were held out for it."""
+    known = getattr(model, "calibration", None)
+    return None if known is None or not len(known) else model.pvalue(score)
 
 
 def _normalised(p: Tensor) -> Tensor:

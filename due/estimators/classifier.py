@@ -16,7 +16,16 @@ from due.gp.kernels import KINDS
 from due.gp.likelihoods import METHODS
 from due.methods.due import DUE
 from due.predictor import ClassPredictor
-from due.rows.checks import argument, check_classes, check_rows, check_training, check_whole, one_of
+from due.rows.checks import (
+    argument,
+    check_classes,
+    check_fraction,
+    check_rows,
+    check_training,
+    check_whole,
+    one_of,
+    or_none,
+)
 from due.rows.scale import Floats
 from due.rows.source import canonical
 from due.training import Recipe
@@ -28,7 +37,7 @@ class ClassUncertainty(NamedTuple):
     entropy: Floats  # of the predicted probabilities
     aleatoric: Floats  # expected entropy: what no more data would remove
     epistemic: Floats  # the difference, the mutual information of label and latent function
-    latent_variance: Floats  # mean over classes
+    latent_variance: Floats  # mean over classes; no sign of a foreign row, see docs/estimators.md
     ood_score: Floats  # in [0, 1], 1 far from the data
 
 
@@ -93,13 +102,26 @@ class DUEClassifier(OnData, Classifier):
     Parameters
     ----------
     n_inducing
-        Number of inducing points (at most the number of distinct rows).
+        Number of inducing points (at most the number of distinct rows). None takes 50, or one
+        per class up to 100.
     kernel
         "rbf", "matern12", "matern32", "matern52" or "rq".
+    shared_kernel
+        One length scale and output scale for all classes: as good in our measurements, and one
+        Cholesky factor instead of one per class. False has one of each per class, as the paper.
+    column_scales
+        Let the default network learn a scale per column, so that columns which do not matter
+        fade. Columns that share a unit, such as pixels, and inputs that are not standardised keep
+        theirs.
+    samples
+        Random samples of the training loss, 10 in the paper; None integrates it exactly.
+    calibration_fraction
+        Share of the rows held out for `ood_pvalue`. None takes the rows that choose the epoch, or
+        without them a tenth of 500 rows or more.
     warm_start_q
         Start q(U) at the posterior of GP regression on the labels instead of N(0, I).
     probabilities
-        "quasi" (deterministic, accurate), "monte_carlo" (the paper's 32 samples) or "mean_field".
+        "exact", "monte_carlo" (the paper's 32 samples) or "mean_field".
     extractor, c, epochs, batch_size, lr, recipe, validation_fraction, scale_inputs, warm_start, \
 random_state, device, verbose
         As in `Classifier`, `NetworkEstimator` and `Trained`, the classes it is built on.
@@ -125,18 +147,25 @@ random_state, device, verbose
     True
     """
 
-    n_inducing: int = argument(100, check_whole)
+    n_inducing: int | None = argument(None, or_none(check_whole))
     kernel: str = argument("rbf", one_of(KINDS))
+    shared_kernel: bool = True
+    column_scales: bool = True
+    samples: int | None = argument(None, or_none(check_whole))
+    calibration_fraction: float | None = argument(None, or_none(check_fraction))
     warm_start_q: bool = True
-    probabilities: str = argument("quasi", one_of(METHODS))
+    probabilities: str = argument("exact", one_of(METHODS))
     _recipe = Recipe(lr=5e-4, head_lr=5e-3, warm_up=20, patience=20)
 
     def uncertainty_details(self, X: ArrayLike) -> ClassUncertainty:
         """Entropy with its two parts, the latent variance and the OOD score."""
         rows = check_rows(self, X)
-        answers = self._ask(lambda x: self.predictor_(x)[1:], rows)
+        answers = self._ask(lambda x: self.predictor_(x)[1:6], rows)
         return ClassUncertainty(*answers)
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> DUE:
-        gp = InducingGP(torch.zeros(inducing(self.n_inducing, n), J), T, kernel=self.kernel)
-        return DUE(f, gp, Softmax(T, self.probabilities), n, warm=self.warm_start_q)
+        M = self.n_inducing or min(100, max(50, T))
+        Z = torch.zeros(inducing(M, n), J)
+        gp = InducingGP(Z, T, kernel=self.kernel, shared_kernel=self.shared_kernel)
+        softmax = Softmax(T, self.probabilities, self.samples)
+        return DUE(f, gp, softmax, n, warm=self.warm_start_q)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from due.lipschitz import constrain
 from due.methods.method import Method
-from due.networks import FCResNet, n_features
+from due.networks import FCResNet, ScaledInputs, n_features
 from due.predictor import Predictor
 from due.rows.checks import argument, check_fraction, check_positive, check_rows, or_none
 from due.rows.randomness import own_randomness, seeded
@@ -25,6 +25,8 @@ from due.training.recipe import ALL
 
 Extractor = Callable[[torch.Size], nn.Module]
 MOVED = {"gp_lr": "head_lr", "weight_decay": "weight_decay", "patience": "patience"}  # to `recipe`
+BEFORE = {"calibration_fraction": 0.0, "column_scales": False, "shared_kernel": False}  # 0.1
+CALIBRATION, ENOUGH = 0.1, 500  # share of the rows held out for p-values, if there are so many
 estimator = dataclass(eq=False, repr=False, kw_only=True)
 
 
@@ -135,7 +137,10 @@ class Trained(Fitted, SavedEstimator):
         moved = {MOVED[k]: saved.pop(k) for k in list(saved) if k in MOVED and k not in names}
         recipe = {**moved, **(saved.pop("recipe", None) or {})}
         given = {k: v for k, v in recipe.items() if v is not None}
-        return {**saved, "recipe": Recipe(**given) if given else None}
+        if saved.get("probabilities") == "quasi":
+            saved["probabilities"] = "exact"
+        before = {name: value for name, value in BEFORE.items() if name in names}
+        return {**before, **saved, "recipe": Recipe(**given) if given else None}
 
     def _memory(self) -> Memory:
         learned = {
@@ -183,6 +188,7 @@ class NetworkEstimator(Trained):
         say now.
     """
 
+    column_scales = False  # whether the default network learns a scale per column
     extractor: Extractor | None = field(default=None, kw_only=False)
     c: float | None = argument(0.95, or_none(check_positive))
     scale_inputs: bool = True
@@ -198,19 +204,24 @@ class NetworkEstimator(Trained):
         """Number of outputs."""
 
     def _build(self, shape: torch.Size, T: int, n: int) -> Method:
-        f = build_network(self.extractor or default_extractor, shape).eval()
+        own_units = len(shape) == 1 and len(np.unique(self.scale_.std)) > 1  # pixels share one
+        f = self._network(shape, self.column_scales and own_units)
         example = torch.zeros(2, *shape)
         J = n_features(f, example)
         return self._method(f if self.c is None else constrain(f, self.c, example), J, T, n)
 
     def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> Method:
         shape = torch.Size(self.row_shape_)
-        f = build_network(self.extractor or default_extractor, shape).eval()
+        f = self._network(shape, scaled="f.raw" in tensors)
         if "gp" in config:
             return rebuild(config, tensors, f)
         J = n_features(f, torch.zeros(2, *shape))
         f = constrained(f, config["constraints"])
         return load_state(self._method(f, J, self._T, 1), tensors)
+
+    def _network(self, shape: torch.Size, scaled: bool) -> nn.Module:
+        f = build_network(self.extractor or default_extractor, shape)
+        return (ScaledInputs(f, shape[0]) if scaled and self.extractor is None else f).eval()
 
 
 class OnData:
@@ -222,11 +233,27 @@ class OnData:
     def ood_score(self, X: ArrayLike) -> Floats:
         """How far each row is from the training data, in [0, 1]: 0 on it, 1 where it says nothing.
 
-        One minus the share of the GP's prior variance that is gone once its values at (up to)
-        1,000 training rows are known; see `due.gp.Reference`.
+        One minus the share of the prior variance of a GP that is gone once its values at (up to)
+        1,000 training rows are known; see `due.gp.Reference`. It ranks rows; `ood_pvalue` says how
+        unusual a score is.
         """
         rows = check_rows(self, X)
         return self._ask(self.predictor_.ood_score, rows)
+
+    def ood_pvalue(self, X: ArrayLike) -> Floats:
+        """How many rows like those of training are as foreign as each row, in (0, 1].
+
+        A conformal p-value: of rows from the distribution of the training data, at most a share
+        α has a p-value of α or less, whatever that distribution is. The rows it compares with had
+        no part in training (`calibration_fraction`) or only chose the epoch.
+        """
+        rows = check_rows(self, X)
+        if not len(self.predictor_.model.calibration):
+            raise ValueError(
+                "no rows were held out for p-values: fit with calibration_fraction=0.1, or with "
+                f"{ENOUGH} rows or more"
+            )
+        return self._ask(self.predictor_.ood_pvalue, rows)
 
     def score_samples(self, X: ArrayLike) -> Floats:
         """−`ood_score(X)`: higher is more like the training data, as elsewhere in scikit-learn."""
@@ -282,7 +309,26 @@ def learn_rows(
             else split(n, estimator.validation_fraction, strata, seed)
         )
         known, held_out = (table.part(kept), table.part(watched)) if len(watched) else (table, None)
+        known, apart = _set_apart(estimator, known, held_out, seed)
         learn(estimator, known, held_out, T, anew, seed)
+        if apart is not None:
+            estimator.model_.calibrate(apart)
+            estimator.predictor_.model.calibration = estimator.model_.calibration.clone()
+
+
+def _set_apart(
+    estimator: Any, known: Table, held_out: Table | None, seed: int
+) -> tuple[Table, Table | None]:
+    """Rows to train on, and those whose OOD scores make p-values."""
+    share = getattr(estimator, "calibration_fraction", 0.0)
+    if share is None and held_out is not None:
+        return known, held_out
+    if share is None:
+        share = CALIBRATION if len(known) >= ENOUGH else 0.0
+    y = known.data[1]
+    strata = None if y.is_floating_point() else y.numpy()
+    kept, apart = split(len(known), share, strata, seed + 1)
+    return (known.part(kept), known.part(apart)) if len(apart) else (known, None)
 
 
 def learn(

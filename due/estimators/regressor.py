@@ -25,6 +25,7 @@ from due.rows.checks import (
     check_training,
     check_whole,
     one_of,
+    or_none,
 )
 from due.rows.scale import Floats, Scale, fit_scale
 from due.rows.source import Rows, canonical
@@ -154,6 +155,8 @@ class DUERegressor(OnData, Regressor):
         noise does and fit the rows they were trained on too well; then q(U) learns from all rows.
         "q" does only the latter. "gp" takes 60 steps of the noise and of all the GP on all rows,
         the smallest error but intervals that are too narrow on most tables. "nothing" stops there.
+    calibration_fraction
+        Share of the rows held out for `ood_pvalue`; None takes the rows that choose the epoch.
     extractor, c, epochs, batch_size, lr, recipe, validation_fraction, scale_inputs, warm_start, \
 random_state, device, verbose
         As in `Regressor`, `NetworkEstimator` and `Trained`, the classes it is built on.
@@ -179,6 +182,7 @@ random_state, device, verbose
     kernel: str = argument("matern32", one_of(KINDS))
     bound: str = argument("auto", one_of(BOUNDS))
     finish: str = argument("noise", one_of(FINISHES))
+    calibration_fraction: float | None = argument(None, or_none(check_fraction))
 
     def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
         """Mean of y, with the standard deviation of a new observation or the joint covariance.
@@ -207,7 +211,7 @@ random_state, device, verbose
     def uncertainty_details(self, X: ArrayLike) -> ValueUncertainty:
         """Variance of an observation with its two parts, and the OOD score."""
         rows = check_rows(self, X)
-        _, var, noise, ood_score = self._ask(self.predictor_, rows)
+        _, var, noise, ood_score = self._ask(lambda x: self.predictor_(x)[:4], rows)
         epistemic, aleatoric = self._shape(var), self._shape(noise)
         return ValueUncertainty(epistemic + aleatoric, aleatoric, epistemic, ood_score)
 

@@ -123,19 +123,36 @@ class FrozenGP(nn.Module):
 
 
 class Frozen(nn.Module):
-    """Abstract: a `DUE` that only predicts, from features h."""
+    """Abstract: a `DUE` that only predicts, from features h.
+
+    `calibration` are the sorted OOD scores of rows that had no part in training.
+    """
+
+    calibration: Tensor
 
     def __init__(
-        self, f: nn.Module, gp: FrozenGP, likelihood: Likelihood, reference: Reference | None
+        self,
+        f: nn.Module,
+        gp: FrozenGP,
+        likelihood: Likelihood,
+        reference: Reference | None,
+        calibration: Float[Tensor, " C"],
     ) -> None:
         super().__init__()
         self.f, self.gp, self.likelihood, self.reference = f, gp, likelihood, reference
+        self.register_buffer("calibration", calibration)
 
     def foreign(self, h: Features) -> PerRow:
         """Share of the prior variance that training rows leave, in [0, 1]."""
         if self.reference is None:
             raise ValueError("an OOD score needs the features of training rows: call `fit` first")
         return 1 - self.reference(h)
+
+    def pvalue(self, score: PerRow) -> PerRow:
+        """(1 + number of calibration scores not below this one) / (1 + C)."""
+        C = len(self.calibration)
+        below = torch.searchsorted(self.calibration, score.contiguous())
+        return (1 + C - below).to(score.dtype) / (1 + C)
 
 
 class FrozenClasses(Frozen):

@@ -108,14 +108,16 @@ class InducingGP(nn.Module):
         self.raw_L_S.copy_(flipped.tril(-1) + torch.diag_embed(diagonal.abs().log()))
 
     def _mean(self, A: Tensor) -> Tensor:
-        scale = self.kernel.outputscale.sqrt()[:, None]
-        return self.mu.double() + (scale * times(self.m[:, None].double(), A)[:, 0]).mT  # (N, T)
+        scale = self.kernel.outputscale.sqrt()[:, None].to(A)
+        return self.mu.to(A) + (scale * times(self.m[:, None].to(A), A)[:, 0]).mT  # (N, T)
 
     def _marginal(self, A: Tensor, L_S: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        prior = 1 - column_squares(A)  # (K, N)
-        var = prior.clamp_min(1e-12) + column_squares(times(L_S.mT, A))  # (T, N)
-        var = self.kernel.outputscale[:, None] * var
-        return self._mean(A).to(dtype), var.mT.to(dtype)
+        prior = (1 - column_squares(A)).clamp_min(1e-12).to(dtype)  # (K, N), the only difference
+        with torch.autocast(A.device.type, enabled=False):
+            A = A.to(dtype)
+            var = prior + column_squares(times(L_S.mT.to(dtype), A))  # (T, N)
+            var = self.kernel.outputscale[:, None].to(dtype) * var
+            return self._mean(A), var.mT
 
     def _kl(self, L_S: Tensor) -> Tensor:
         log_diagonal = self.raw_L_S.double().diagonal(dim1=-2, dim2=-1)

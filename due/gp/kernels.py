@@ -63,9 +63,10 @@ class Kernel(nn.Module):
         return _Correlation.apply(r2, self.kind)  # type: ignore[no-untyped-call]
 
     @torch.no_grad()
-    def average(self) -> "Kernel":
-        """One kernel with the mean of the length scales and of the output scales."""
-        mean = Kernel(self.kind, 1, float(self.lengthscale.mean()), float(self.outputscale.mean()))
+    def average(self, sharpness: float = 1.0) -> "Kernel":
+        """One kernel with the mean of the length scales, divided, and of the output scales."""
+        lengthscale = float(self.lengthscale.mean()) / sharpness
+        mean = Kernel(self.kind, 1, lengthscale, float(self.outputscale.mean()))
         if mean.raw_alpha is not None and self.raw_alpha is not None:
             mean.raw_alpha.copy_(self.raw_alpha.mean())
         return mean.to(self.raw_lengthscale.device)

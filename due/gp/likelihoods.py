@@ -66,35 +66,33 @@ class Softmax(nn.Module):
     T
         Number of classes.
     method
-        How the probabilities E[softmax(f)] are computed: "quasi" (quadrature for two classes, a
-        symmetric quasi-random set otherwise), "monte_carlo" (the paper's 32 samples) or
-        "mean_field" (closed form).
+        How the probabilities E[softmax(f)] are computed: "exact" (an integral over one dimension),
+        "monte_carlo" (the paper's 32 samples) or "mean_field" (closed form, rough).
     samples
-        Random samples of the training loss.
+        Random samples of the training loss, 10 in the paper; None integrates it exactly.
     """
 
     epsilon: Tensor
-    plain_epsilon: Tensor
 
-    def __init__(self, T: int, method: str = "quasi", samples: int = 10) -> None:
+    def __init__(self, T: int, method: str = "exact", samples: int | None = None) -> None:
         super().__init__()
         if method not in METHODS:
             raise ValueError(f"method={method!r} is not one of {', '.join(METHODS)}")
         if T < 2:
             raise ValueError(f"a softmax needs at least two classes, not {T}")
         self.T, self.method, self.samples = T, method, samples
-        self.register_buffer("epsilon", softmax.base_points(T))
-        self.register_buffer("plain_epsilon", _plain_points(32, T))
+        generator = torch.Generator().manual_seed(0)
+        epsilon = torch.randn(PLAIN, T, generator=generator, dtype=torch.float64)
+        self.register_buffer("epsilon", epsilon, persistent=False)
 
     def expected_log_prob(
         self, mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"], y: Int[Tensor, " N"]
     ) -> Float[Tensor, " N"]:
-        """E[log softmax(f)_y]: by random samples in training, deterministically in eval mode."""
-        if self.training:
-            epsilon = torch.randn(self.samples, *mean.shape, dtype=mean.dtype, device=mean.device)
-            log_prob = torch.log_softmax(mean + var.sqrt() * epsilon, -1).mean(0)
-        else:
-            log_prob = softmax.expectation(_log_softmax, mean, var, self.epsilon)
+        """E[log softmax(f)_y]: exactly, or in training by random samples if so asked."""
+        if not self.training or self.samples is None:
+            return softmax.expected_log_prob(mean, var, y)
+        epsilon = torch.randn(self.samples, *mean.shape, dtype=mean.dtype, device=mean.device)
+        log_prob = torch.log_softmax(mean + var.sqrt() * epsilon, -1).mean(0)
         return log_prob.gather(-1, y[:, None])[:, 0]
 
     def predictive(
@@ -104,34 +102,17 @@ class Softmax(nn.Module):
         if self.method == "mean_field":
             return softmax.mean_field(mean, var)
         if self.method == "monte_carlo":
-            return softmax.monte_carlo(mean, var, self.plain_epsilon)
-        return softmax.expectation(_softmax, mean, var, self.epsilon)
+            return softmax.monte_carlo(mean, var, self.epsilon)
+        return softmax.probabilities(mean, var)
 
     def expected_entropy(
         self, mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]
     ) -> Float[Tensor, " N"]:
         """E[−Σ_c p_c log p_c] for p = softmax(f): the uncertainty that no data would remove."""
-        return softmax.expectation(_surprise, mean, var, self.epsilon).sum(-1)
+        return softmax.expected_entropy(mean, var)
 
 
-METHODS = ("quasi", "monte_carlo", "mean_field")
+METHODS = ("exact", "monte_carlo", "mean_field")
+PLAIN = 32  # samples of "monte_carlo"
 SMALLEST_NOISE = 1e-6
 Likelihood = Gaussian | Softmax
-
-
-def _softmax(f: Tensor) -> Tensor:
-    return torch.softmax(f, 0)
-
-
-def _log_softmax(f: Tensor) -> Tensor:
-    return torch.log_softmax(f, 0)
-
-
-def _surprise(f: Tensor) -> Tensor:
-    log_p = torch.log_softmax(f, 0)
-    return -log_p.exp() * log_p
-
-
-def _plain_points(S: int, T: int) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(S, T, generator=generator, dtype=torch.float64)

@@ -16,17 +16,33 @@ from due.gp.kernels import Kernel, squared_distance
 from due.gp.shapes import Features, PerRow
 
 JITTER = 1e-4
+SHARPNESSES = (1.0, 1.4, 2.0, 2.8, 4.0)
+FOREIGN = 0.1  # score that at most half of the training rows may exceed, each left out
 
 
 class Reference(nn.Module):
-    """Features seen in training, and the model's kernel with its length scales averaged."""
+    """Features seen in training, and the model's kernel with its length scales averaged.
+
+    Parameters
+    ----------
+    H
+        The features.
+    kernel
+        That of the GP.
+    noise
+        Of what is known at H, as a share of the prior variance.
+    sharpness
+        By how much the kernel's length scale is divided.
+    """
 
     H: Tensor
     L_inv: Tensor
 
-    def __init__(self, H: Float[Tensor, "P J"], kernel: Kernel, noise: float = 0.0) -> None:
+    def __init__(
+        self, H: Float[Tensor, "P J"], kernel: Kernel, noise: float = 0.0, sharpness: float = 1.0
+    ) -> None:
         super().__init__()
-        self.kernel = kernel.average().requires_grad_(False)
+        self.kernel = kernel.average(sharpness).requires_grad_(False)
         self.register_buffer("H", H.detach().double().clone())
         with torch.no_grad():
             K = self.kernel.correlation(squared_distance(self.H, self.H))
@@ -46,3 +62,17 @@ class Reference(nn.Module):
         By the inverse of a partitioned matrix, 1 / [(κ(H, H) + n I)⁻¹]_ii − n is what they leave.
         """
         return (1 + self.noise - 1 / column_squares(self.L_inv[None])[0]).clamp(0, 1)
+
+
+def sharpest(H: Float[Tensor, "P J"], kernel: Kernel) -> float:
+    """The sharpest kernel under which most rows are still explained by the others.
+
+    A sharper one sees smaller distances, until it finds the training rows themselves foreign.
+    """
+    best = SHARPNESSES[0]
+    for sharpness in SHARPNESSES[1:]:
+        left = 1 - Reference(H, kernel, sharpness=sharpness).leave_one_out()
+        if left.median() > FOREIGN:
+            break
+        best = sharpness
+    return best

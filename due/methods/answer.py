@@ -16,6 +16,7 @@ class ClassAnswer(NamedTuple):
     epistemic: Float[Tensor, " N"] | None  # the difference of the two
     latent_variance: Float[Tensor, " N"] | None  # mean over classes
     ood_score: Float[Tensor, " N"]  # higher is more foreign
+    ood_pvalue: Float[Tensor, " N"] | None = None  # of such a score, if the row is not foreign
 
 
 class ValueAnswer(NamedTuple):
@@ -25,6 +26,7 @@ class ValueAnswer(NamedTuple):
     latent_variance: Float[Tensor, "N T"]  # of the function, without noise
     noise: Float[Tensor, "N T"]  # variance of an observation around it
     ood_score: Float[Tensor, " N"]
+    ood_pvalue: Float[Tensor, " N"] | None = None
 
 
 class EffectAnswer(NamedTuple):

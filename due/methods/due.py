@@ -11,10 +11,11 @@ from due.gp.frozen import FrozenClasses, FrozenGP, FrozenValues
 from due.gp.inducing import InducingGP
 from due.gp.initialise import INITIAL_POINTS, evaluate, initialise, warm_start
 from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax
-from due.gp.reference import Reference
+from due.gp.reference import Reference, sharpest
 from due.gp.shapes import Inputs, PerRow, Scalar, Weights
 from due.lipschitz import fold
 from due.methods.method import Method, Train
+from due.networks import scale_penalty
 from due.rows.source import Source, Table
 
 COLLAPSED_ROWS = 5000
@@ -26,8 +27,10 @@ POLISH = {"lr": 2e-2, "epochs": 60}  # of finish "gp"
 class DeepGP(Method):
     """Abstract: a deep kernel GP, how it starts, trains, and learns from held-out rows."""
 
-    kept: ClassVar[tuple[str, ...]] = ("reference",)  # features of training rows, by `finish`
-    reference: Tensor
+    kept: ClassVar[tuple[str, ...]] = ("reference", "sharpness", "calibration")  # by `finish`
+    reference: Tensor  # features of training rows
+    sharpness: Tensor  # (1,), of the kernel by which the OOD score measures distances
+    calibration: Tensor  # sorted OOD scores of rows that had no part in training
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class DeepGP(Method):
         mean, var, kl = self.gp.with_kl(h)
         log_prob = self.likelihood.expected_log_prob(mean, var, y)
         fit = log_prob.mean() if weights is None else (weights * log_prob).mean()
-        return kl / self.n_data - fit
+        return kl / self.n_data - fit + scale_penalty(self.f)
 
     def losses(self, x: Inputs, y: Inputs) -> PerRow:
         """−E_q[log p(y_i | f_i)] per row; its mean is the paper's "NLL"."""
@@ -128,9 +131,11 @@ class DeepGP(Method):
             train(head, Table(*data), **POLISH)
         head.settle(Table(*data))
 
+    @torch.no_grad()
     def _refer(self, source: Source, seed: int) -> None:
         """Keep the features of some training rows, from which the OOD score takes distances."""
         self.reference = evaluate(self.f, source.some(INITIAL_POINTS, seed)[0]).double()
+        self.sharpness = self.reference.new_tensor([sharpest(self.reference, self.gp.kernel)])
 
 
 class DUE(DeepGP):
@@ -169,12 +174,22 @@ class DUE(DeepGP):
         self._absorb(source, held_out, train)
         self._refer(source, seed)
 
+    @torch.no_grad()
+    def calibrate(self, source: Source) -> None:
+        """Keep the OOD scores of rows that had no part in training, for p-values."""
+        frozen, device = self.predictor(), self.gp.Z.device
+        scores = [frozen.foreign(frozen.f(x.to(device).double())) for x, *_ in source.chunks()]
+        self.calibration = torch.cat(scores).sort().values
+
     def predictor(self) -> FrozenClasses | FrozenValues:
         """Norms folded, the GP's algebra done."""
         f = fold(self.f)
         kind = FrozenClasses if isinstance(self.likelihood, Softmax) else FrozenValues
-        reference = Reference(self.reference, self.gp.kernel) if len(self.reference) else None
-        frozen = kind(f, FrozenGP(self.gp), deepcopy(self.likelihood), reference)
+        sharpness = float(self.sharpness) if len(self.sharpness) else 1.0
+        known, kernel = self.reference, self.gp.kernel
+        reference = Reference(known, kernel, sharpness=sharpness) if len(known) else None
+        likelihood, calibration = deepcopy(self.likelihood), self.calibration.clone()
+        frozen = kind(f, FrozenGP(self.gp), likelihood, reference, calibration)
         return frozen.requires_grad_(False).double().eval()
 
 

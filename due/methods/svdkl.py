@@ -19,7 +19,7 @@ from torch.quasirandom import SobolEngine
 
 from due.gp import Gaussian, Normal
 from due.gp.shapes import Features, Inputs, Labels, PerRow, Scalar, Values, Weights
-from due.gp.softmax import expectation
+from due.gp.softmax import two_classes
 from due.lipschitz import fold
 from due.methods.method import Method, Train, weighted_mean
 from due.rows.source import Source
@@ -136,7 +136,7 @@ class SVDKLSoftmax(SVDKL):
         if len(A) == 2:  # as if independent, but with the variance that their difference has
             gap = cov[:, 0, 0] + cov[:, 1, 1] - 2 * cov[:, 0, 1]
             halves = (gap / 2).clamp_min(0)[:, None].expand(-1, 2)
-            return expectation(g, logits, halves, self.epsilon)
+            return two_classes(lambda gap: g(torch.stack([-gap, gap]) / 2), logits, halves).mT
         L = _root(cov.double()).float()  # float32 will do: the sums of the integral do not cancel
         points = self.epsilon.float().mT  # (T, S)
         rows = max(1, LARGEST // points.numel())

@@ -23,7 +23,7 @@ class TreatmentDUE(DeepGP):
         As in `DUE`; the likelihood is `Gaussian`.
     """
 
-    kept = ("reference", "arm0", "arm1")
+    kept = (*DeepGP.kept, "arm0", "arm1")
     arm0: Tensor
     arm1: Tensor
 

@@ -3,6 +3,7 @@
 from due.networks.append_treatment import AppendTreatment
 from due.networks.fully_connected import FCResNet, FeedForward, PreactivationResNet
 from due.networks.reversible import ReversibleConvNet, ReversibleNet
+from due.networks.scaled_inputs import ScaledInputs, scale_penalty
 from due.networks.shape import n_features
 
 __all__ = [
@@ -12,5 +13,7 @@ __all__ = [
     "PreactivationResNet",
     "ReversibleConvNet",
     "ReversibleNet",
+    "ScaledInputs",
     "n_features",
+    "scale_penalty",
 ]

@@ -17,6 +17,7 @@ from due.networks import FCResNet, FeedForward, ReversibleConvNet, ReversibleNet
 from due.storage import files
 from due.storage.files import StorageError
 
+DROPPED = ("likelihood.epsilon", "likelihood.plain_epsilon")  # points of an earlier integral
 Model = TypeVar("Model", bound=nn.Module)
 NETWORKS: dict[str, type[nn.Module]] = {
     "FCResNet": FCResNet,
@@ -73,6 +74,7 @@ def rebuild(config: dict[str, Any], tensors: dict[str, Tensor], f: nn.Module | N
     f = constrained(_build_network(config["network"]) if f is None else f, config["constraints"])
     gp = InducingGP(torch.zeros_like(tensors["gp.Z"]), **config["gp"])
     likelihood = _build_likelihood(config["likelihood"])
+    tensors = {name: tensor for name, tensor in tensors.items() if name not in DROPPED}
     more = {"bound": config.get("bound", "elbo"), "finish": config.get("finish", "nothing")}
     kind = TreatmentDUE if config.get("treatment") else DUE
     return load_state(kind(f, gp, likelihood, config["n_data"], **more), tensors)
@@ -139,4 +141,6 @@ def _describe_likelihood(likelihood: Likelihood) -> dict[str, Any]:
 
 def _build_likelihood(config: dict[str, Any]) -> Likelihood:
     name, arguments = config["name"], {k: v for k, v in config.items() if k != "name"}
+    if arguments.get("method") == "quasi":  # what earlier versions had for "exact"
+        arguments["method"] = "exact"
     return {"Gaussian": Gaussian, "Softmax": Softmax}[name](**arguments)

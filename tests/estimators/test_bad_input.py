@@ -389,7 +389,7 @@ def test_extractor_that_builds_no_network(Estimator):
         ({"c": "tight"}, "c='tight' is not"),
         ({"n_inducing": 0}, "n_inducing=0 is not a whole number of at least 1"),
         ({"n_inducing": 2.5}, "n_inducing=2.5 is not"),
-        ({"n_inducing": None}, "n_inducing=None is not"),
+        ({"n_inducing": "few"}, "n_inducing='few' is not"),
         ({"epochs": 0}, "epochs=0 is not"),
         ({"batch_size": 0}, "batch_size=0 is not"),
         ({"recipe": Recipe(patience=0)}, "patience=0 is not"),
@@ -409,7 +409,7 @@ def test_bad_parameters(Estimator, parameter, message):
 def test_bad_parameters_of_one_kind():
     with pytest.raises(ValueError, match="bound='exact' is not one of auto, collapsed, elbo"):
         fitted(DUERegressor, *data(), bound="exact")
-    with pytest.raises(ValueError, match="probabilities='sum' is not one of quasi, monte_carlo"):
+    with pytest.raises(ValueError, match="probabilities='sum' is not one of exact, monte_carlo"):
         fitted(DUEClassifier, *data(), probabilities="sum")
 
 

@@ -65,12 +65,13 @@ def test_parameters_are_used(Estimator, moons):
     ).fit(*moons)
     assert model.model_.gp.Z.shape == (13, 128)
     assert model.model_.gp.kernel.kind == "matern52"
-    assert model.model_.f.first.c == 0.7
+    layers = [layer for layer in model.model_.f.modules() if isinstance(layer, torch.nn.Linear)]
+    assert {layer.c for layer in layers} == {0.7}
     assert len(model.history_["loss"]) == 3
     assert model.history_["lr"][0] == 1e-4
     free = Estimator(c=None, **FAST).fit(*moons)
-    assert isinstance(free.model_.f.first, torch.nn.Linear)
-    assert not hasattr(free.model_.f.first, "c")
+    layers = [layer for layer in free.model_.f.modules() if isinstance(layer, torch.nn.Linear)]
+    assert len(layers) == 5 and not any(hasattr(layer, "c") for layer in layers)
 
 
 @BOTH

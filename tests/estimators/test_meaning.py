@@ -48,7 +48,12 @@ def test_repetitions_count_even_where_all_rows_have_as_many(waves, bound, monkey
     monkeypatch.setattr(due_module, "initialise", lambda h, M, seed: initial(h[:M]))
     X, y = waves[0][:40], waves[1][:40, 0]
     options: dict[str, Any] = {"epochs": 80, "n_inducing": 10, "random_state": 0, "bound": bound}
-    options |= {"validation_fraction": 0.0, "batch_size": 1000, "recipe": Recipe(head_lr=0.05)}
+    options |= {
+        "calibration_fraction": 0.0,
+        "validation_fraction": 0.0,
+        "batch_size": 1000,
+        "recipe": Recipe(head_lr=0.05),
+    }
 
     once, weighted, written_out = (
         DUERegressor(identity, **options, c=None).fit(*rows)
@@ -155,14 +160,14 @@ def test_ways_to_probabilities_are_what_they_say(moons):
     X = moons[0]
     ways = {
         name: DUEClassifier(**fast, probabilities=name).fit(*moons)
-        for name in ("quasi", "monte_carlo", "mean_field")
+        for name in ("exact", "monte_carlo", "mean_field")
     }
-    mean, var = latent(ways["quasi"], X)
+    mean, var = latent(ways["exact"], X)
     draws = np.random.default_rng(0).standard_normal((20_000, 1, 2))
     assert_allclose(
-        ways["quasi"].predict_proba(X), softmax(mean + np.sqrt(var) * draws, -1).mean(0), atol=0.01
+        ways["exact"].predict_proba(X), softmax(mean + np.sqrt(var) * draws, -1).mean(0), atol=0.01
     )
-    few = ways["monte_carlo"].predictor_.model.likelihood.plain_epsilon.numpy()[:, None]
+    few = ways["monte_carlo"].predictor_.model.likelihood.epsilon.numpy()[:, None]
     assert_allclose(
         ways["monte_carlo"].predict_proba(X),
         softmax(mean + np.sqrt(var) * few, -1).mean(0),

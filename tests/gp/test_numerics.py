@@ -168,7 +168,7 @@ def test_a_nan_row_spoils_no_other_row():
 # Gradients against finite differences
 
 
-def gradcheck(function, gp, h):
+def gradcheck(function, gp, h, **tolerance):
     """`function(gp, h)` with respect to the features and to every parameter."""
     names, values = zip(*gp.named_parameters(), strict=True)
     leaves = [value.detach().clone().requires_grad_() for value in values]
@@ -185,7 +185,7 @@ def gradcheck(function, gp, h):
         named = {f"gp.{name}": value for name, value in zip(names, values, strict=True)}
         return functional_call(Module(), named, (h,))
 
-    return torch.autograd.gradcheck(call, (h.clone().requires_grad_(), *leaves))
+    return torch.autograd.gradcheck(call, (h.clone().requires_grad_(), *leaves), **tolerance)
 
 
 @every_kernel
@@ -232,7 +232,8 @@ def test_gradients_of_the_classification_elbo():
         mean, var, kl = gp.with_kl(h)
         return likelihood.expected_log_prob(mean, var, y).sum() - kl
 
-    assert gradcheck(elbo, gp, normal(3, 2, seed=1))
+    # the gradient of the exact integral, the finite difference of one with 24 nodes
+    assert gradcheck(elbo, gp, normal(3, 2, seed=1), atol=2e-3, rtol=1e-2)
 
 
 @pytest.mark.parametrize("kind", ["rbf", "matern32", "matern52", "rq"])

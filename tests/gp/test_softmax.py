@@ -1,5 +1,6 @@
 from functools import cache
 from math import log
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +11,11 @@ from hypothesis.extra.numpy import arrays
 from numpy.testing import assert_allclose
 
 from due.gp import Gaussian, Softmax
-from due.gp.softmax import rotations
+from due.gp.softmax import integrals
 
 from .oracles import normal
 
-METHODS = ("quasi", "monte_carlo", "mean_field")
+METHODS = ("exact", "monte_carlo", "mean_field")
 
 
 def entropy(p):
@@ -48,13 +49,13 @@ def million_samples(T):
     return p.double(), log_p.double(), H.double()
 
 
-@pytest.mark.parametrize(("T", "tolerance"), [(2, 0.01), (3, 0.01), (10, 0.01), (100, 0.03)])
-def test_default_probabilities_equal_a_million_samples(T, tolerance):
+@pytest.mark.parametrize(("T", "tolerance"), [(2, 0.001), (3, 0.002), (10, 0.002), (100, 0.004)])
+def test_probabilities_equal_a_million_samples(T, tolerance):
     p = Softmax(T).predictive(*cases(T))
     want, _, _ = million_samples(T)
     assert_allclose(p.sum(-1).numpy(), 1, atol=1e-9)
     assert_allclose((entropy(p) / log(T)).numpy(), (entropy(want) / log(T)).numpy(), atol=tolerance)
-    assert_allclose(p.numpy(), want.numpy(), atol=0.02)
+    assert_allclose(p.numpy(), want.numpy(), atol=0.003)
 
 
 @pytest.mark.parametrize("T", [2, 3, 10, 100])
@@ -62,19 +63,49 @@ def test_expected_entropy_equals_a_million_samples_and_obeys_jensen(T):
     likelihood, (mean, var) = Softmax(T), cases(T)
     expected = likelihood.expected_entropy(mean, var)
     want = million_samples(T)[2]
-    tolerance = 0.03 if T == 100 else 0.01
-    assert_allclose((expected / log(T)).numpy(), (want / log(T)).numpy(), atol=tolerance)
-    assert (expected <= entropy(likelihood.predictive(mean, var)) + 1e-9).all()
+    assert_allclose((expected / log(T)).numpy(), (want / log(T)).numpy(), atol=0.005)
+    assert (expected <= entropy(likelihood.predictive(mean, var)) + 1e-3).all()
 
 
 @pytest.mark.parametrize("T", [2, 3, 10, 100])
-def test_expected_log_prob_in_eval_mode_equals_a_million_samples(T):
-    likelihood, (mean, var) = Softmax(T).eval(), cases(T)
+def test_expected_log_prob_equals_a_million_samples(T):
+    likelihood, (mean, var) = Softmax(T), cases(T)
     y = torch.arange(len(mean)) % T
-    got = likelihood.expected_log_prob(mean, var, y)
     want = million_samples(T)[1].gather(-1, y[:, None])[:, 0]
-    tolerance = 0.05 if T == 100 else 0.01  # 16 points and their rotations carry 100 dimensions
-    assert_allclose(got.numpy(), want.numpy(), rtol=tolerance, atol=0.01)
+    for mode in (True, False):
+        got = likelihood.train(mode).expected_log_prob(mean, var, y)
+        assert_allclose(got.numpy(), want.numpy(), rtol=0.003, atol=0.01)
+
+
+@pytest.mark.parametrize("T", [3, 10, 100, 1000])
+def test_without_variance_it_is_the_softmax_whatever_the_gap(T):
+    mean = 4 * normal(200, T).float()
+    mean[:, 0] += 20  # all other classes are rare
+    log_sum, p, curvature = integrals(mean, torch.full_like(mean, 1e-12))
+    want = torch.softmax(mean, -1)
+    assert_allclose(p.numpy(), want.numpy(), atol=2e-4)
+    assert_allclose(p.log().numpy(), torch.log_softmax(mean, -1).numpy(), atol=0.03)
+    assert_allclose(log_sum.numpy(), torch.logsumexp(mean, -1).numpy(), rtol=2e-4)
+    assert_allclose(curvature.numpy(), (want * (1 - want) / 2).numpy(), atol=1e-3)
+
+
+def test_classes_that_are_left_out_change_nothing_beyond_the_bound():
+    mean, var = normal(50, 200).float(), normal(50, 200, seed=1).exp().float() / 10
+    mean[:, 8:] -= 25
+    whole, few = integrals(mean, var), integrals(mean[:, :8], var[:, :8])
+    assert_allclose(whole.p[:, :8].numpy(), few.p.numpy(), atol=4e-4)
+    assert_allclose(whole.log_sum.numpy(), few.log_sum.numpy(), atol=1e-3)
+    assert (whole.p[:, 8:] > 0).all()
+
+
+def test_the_elbo_is_that_of_a_hundred_thousand_samples():
+    mean, var = 2 * normal(30, 7), normal(30, 7, seed=1).exp()
+    y = torch.arange(30) % 7
+    exact = Softmax(7).train().expected_log_prob(mean, var, y).mean()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sampled = Softmax(7, samples=100_000).train().expected_log_prob(mean, var, y).mean()
+    assert_allclose(exact, sampled, atol=0.003)
 
 
 @pytest.mark.parametrize("T", [2, 3, 10])
@@ -98,7 +129,7 @@ def test_expected_entropy_never_exceeds_the_entropy_of_the_mean(seed, T, log_var
     mean, var = 3 * normal(5, T, seed=seed), 10**log_var * normal(5, T, seed=seed + 1).exp()
     expected = likelihood.expected_entropy(mean, var)
     assert (expected >= 0).all()
-    assert (expected <= entropy(likelihood.predictive(mean, var)) + 1e-9).all()
+    assert (expected <= entropy(likelihood.predictive(mean, var)) + 2e-3).all()
 
 
 # Symmetry
@@ -107,7 +138,7 @@ few_values = st.integers(-3, 3).map(float)  # so that ties are common
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from([2, 3, 7, 20]), st.sampled_from(["quasi", "mean_field"]), st.data())
+@given(st.sampled_from([2, 3, 7, 20]), st.sampled_from(["exact", "mean_field"]), st.data())
 def test_permuting_classes_permutes_the_answer(T, method, data):
     mean = torch.from_numpy(data.draw(arrays(np.float64, (3, T), elements=few_values)))
     var = 10 ** torch.from_numpy(data.draw(arrays(np.float64, (3, T), elements=few_values)))
@@ -117,6 +148,8 @@ def test_permuting_classes_permutes_the_answer(T, method, data):
 
     p = likelihood.predictive(mean, var)
     permuted = likelihood.predictive(mean[:, order], var[:, order])
+    if method == "exact":
+        assert torch.equal(permuted, p[:, order])
     assert_allclose(permuted.numpy(), p[:, order].numpy(), atol=1e-12)
     expected = likelihood.expected_entropy(mean[:, order], var[:, order])
     assert_allclose(expected.numpy(), likelihood.expected_entropy(mean, var).numpy(), atol=1e-10)
@@ -130,13 +163,6 @@ def test_permuting_classes_permutes_the_answer(T, method, data):
 def test_where_all_classes_are_alike_the_answer_is_uniform(T, var):
     p = Softmax(T).predictive(torch.zeros(2, T), torch.full((2, T), var))
     assert_allclose(p.numpy(), 1 / T, rtol=1e-4)
-
-
-def test_rotations_give_every_class_every_coordinate():
-    points = rotations(normal(4, 5))
-    assert points.shape == (20, 5)
-    for c in range(1, 5):
-        assert torch.equal(points[:, c].sort().values, points[:, 0].sort().values)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -154,13 +180,17 @@ def test_a_row_does_not_depend_on_its_batch(method, T):
 def test_no_variance_is_plain_softmax(method):
     mean = 3 * normal(6, 5)
     p = Softmax(5, method).predictive(mean, torch.zeros(6, 5).double())
-    assert_allclose(p.numpy(), torch.softmax(mean, -1).numpy(), atol=1e-12)
+    atol = 1e-4 if method == "exact" else 1e-12
+    assert_allclose(p.numpy(), torch.softmax(mean, -1).numpy(), atol=atol)
 
 
 @pytest.mark.parametrize("T", [2, 3, 10])
 def test_huge_logits_and_variances_stay_finite(T):
     likelihood = Softmax(T).eval()
-    mean, var = 1e4 * normal(4, T).float(), torch.full((4, T), 1e6)
+    mean, var = (
+        1e4 * normal(4, T).float(),
+        torch.tensor([1e-12, 1.0, 1e6, 1e8])[:, None].expand(4, T),
+    )
     p = likelihood.predictive(mean, var)
     assert torch.isfinite(p).all()
     assert_allclose(p.sum(-1).numpy(), 1, atol=1e-5)
@@ -172,8 +202,11 @@ def test_huge_logits_and_variances_stay_finite(T):
 def test_gradients_of_the_deterministic_loss(T):
     likelihood, y = Softmax(T).eval(), torch.arange(3) % T
     mean, var = normal(3, T).requires_grad_(), normal(3, T, seed=1).exp().requires_grad_()
-    assert torch.autograd.gradcheck(lambda m, v: likelihood.expected_log_prob(m, v, y), (mean, var))
-    assert torch.autograd.gradcheck(likelihood.predictive, (mean, var))
+    # the gradient of the exact integral, the finite difference of one with 24 nodes
+    close: dict[str, Any] = {"atol": 1e-5 if T == 2 else 5e-4, "rtol": 1e-3}
+    check = torch.autograd.gradcheck
+    assert check(lambda m, v: likelihood.expected_log_prob(m, v, y), (mean, var), **close)
+    assert check(likelihood.predictive, (mean, var), **close)
 
 
 def test_nothing_touches_the_global_random_state():
@@ -185,8 +218,8 @@ def test_nothing_touches_the_global_random_state():
 
 
 def test_wrong_settings_are_refused():
-    with pytest.raises(ValueError, match="'exact' is not one of quasi"):
-        Softmax(3, "exact")
+    with pytest.raises(ValueError, match="'sobol' is not one of exact"):
+        Softmax(3, "sobol")
     with pytest.raises(ValueError, match="at least two classes, not 1"):
         Softmax(1)
 

@@ -256,7 +256,7 @@ def test_treatment_finish_keeps_the_features_of_each_arm():
 # As it predicts
 
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-9}
-INTEGRALS = ["quasi", "monte_carlo", "mean_field"]
+INTEGRALS = ["exact", "monte_carlo", "mean_field"]
 LIKELIHOODS = {
     "gaussian": Gaussian(),
     **{f"{method}-{T}": Softmax(T, method) for T in (2, 10) for method in INTEGRALS},
@@ -418,13 +418,19 @@ def wrapped(model, x):
     return ValuePredictor(frozen, one, Scale.identity((1,)))
 
 
+def given(answer):
+    """What the predictor knows; without rows held out it has no p-value."""
+    assert answer.ood_pvalue is None
+    return answer[:-1]
+
+
 @pytest.mark.parametrize("net", ["fc", "conv"])
 @pytest.mark.parametrize("likelihood", LIKELIHOODS.values(), ids=LIKELIHOODS)
 def test_a_row_alone_is_the_row_in_a_batch(likelihood, net):
     model, x = finished(likelihood, net)
     predictor = wrapped(model, x)
-    alone = zip(*(predictor(row[None]) for row in x), strict=True)
-    assert_close([torch.cat(parts) for parts in alone], predictor(x), 1e-6)
+    alone = zip(*(given(predictor(row[None])) for row in x), strict=True)
+    assert_close([torch.cat(parts) for parts in alone], given(predictor(x)), 1e-6)
 
 
 @pytest.mark.parametrize("net", ["fc", "conv"])
@@ -435,7 +441,7 @@ def test_exports_with_any_batch_size(likelihood, net):
     program = torch.export.export(predictor, (x,), dynamic_shapes=({0: torch.export.Dim("N")},))
     run = program.module()
     for rows in (x[:1], x[:2], x[:7], x, x.repeat(5, *[1] * (x.dim() - 1))):
-        assert_close(run(rows), predictor(rows), 1e-6)
+        assert_close(given(run(rows)), given(predictor(rows)), 1e-6)
 
 
 def test_an_unfinished_model_has_no_ood_score():

@@ -12,6 +12,19 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 HELPERS = {"rival", "timing"}
 HAS_YACHT = find("uci/yacht.npz") is not None
 LINES = {  # how they begin, one space between words
+    "classification": [
+        "iris DUE ",
+        "iris before ",
+        "iris softmax ",
+        "iris SNGP ",
+        "iris DDU ",
+        "iris forest ",
+        "flagged at p ≤ 0.01 0.05 0.1",
+        "digits 0–4, new ",
+        "digits 5–9, unseen ",
+        "moons, new ",
+        "DUE ",
+    ],
     "coverage": [
         "world people method RMSE covered half width covered, each seed",
         "plain 40 DUECATE ",

@@ -183,7 +183,7 @@ def build(settings: Settings, task: Task, way: str, seed: int) -> tuple[DUE, Met
     kind = NETWORKS.get(way, "residual")
     f = extractor(kind, task.x, settings.J, settings.depth, settings.c, seed)
     T = int(task.y.max()) + 1
-    model = DUE(f, InducingGP(torch.zeros(settings.M, settings.J), T), Softmax(T))
+    model = DUE(f, InducingGP(torch.zeros(settings.M, settings.J), T), Softmax(T, samples=10))
     model.start(Rows(task.x, task.y), seed)
     return model, Penalised(model, settings.penalty) if way == "penalty" else model
 

@@ -143,7 +143,7 @@ def fit_printed(printed: Printed, X: Floats, y: NDArray[Any], seed: int) -> dict
     models: dict[str, DUE | SoftmaxNetwork] = {"softmax": softmax}
     for name, f in (("gpdnn", free), ("due", bounded)):
         gp = InducingGP(torch.zeros(printed.M, printed.J), 2)
-        models[name] = DUE(f, gp, Softmax(2), warm=False)
+        models[name] = DUE(f, gp, Softmax(2, samples=10), warm=False)
     shared = ("lr", "epochs", "batch_size")
     recipe = Recipe(optimizer="sgd", **{key: getattr(printed, key) for key in shared})
     for model in models.values():

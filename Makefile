@@ -31,7 +31,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/heads.py
 	$(BIN)/python benchmarks/probabilities.py
 	$(BIN)/python benchmarks/tabular.py
-	$(BIN)/python benchmarks/classification.py
+	$(BIN)/python benchmarks/classifiers.py
 	$(BIN)/python benchmarks/million_rows.py
 	$(BIN)/python benchmarks/effects.py
 	$(BIN)/python benchmarks/coverage.py

@@ -12,7 +12,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 HELPERS = {"rival", "timing"}
 HAS_YACHT = find("uci/yacht.npz") is not None
 LINES = {  # how they begin, one space between words
-    "classification": [
+    "classifiers": [
         "iris DUE ",
         "iris before ",
         "iris softmax ",

@@ -110,9 +110,9 @@ class DUEClassifier(OnData, Classifier):
         One length scale and output scale for all classes: as good in our measurements, and one
         Cholesky factor instead of one per class. False has one of each per class, as the paper.
     column_scales
-        Let the default network learn a scale per column, so that columns which do not matter
-        fade. Columns that share a unit, such as pixels, and inputs that are not standardised keep
-        theirs.
+        Let the default network learn a scale per column of 10 or more, so that columns which do
+        not matter fade. Columns that share a unit, such as pixels, and inputs that are not
+        standardised keep theirs.
     samples
         Random samples of the training loss, 10 in the paper; None integrates it exactly.
     calibration_fraction

@@ -14,7 +14,14 @@ from due.lipschitz import constrain
 from due.methods.method import Method
 from due.networks import FCResNet, ScaledInputs, n_features
 from due.predictor import Predictor
-from due.rows.checks import argument, check_fraction, check_positive, check_rows, or_none
+from due.rows.checks import (
+    argument,
+    check_fraction,
+    check_positive,
+    check_rows,
+    check_whole,
+    or_none,
+)
 from due.rows.randomness import own_randomness, seeded
 from due.rows.scale import Floats, Scale, fit_input_scale
 from due.rows.source import ROWS, Rows, Table, split
@@ -26,6 +33,7 @@ from due.training.recipe import ALL
 Extractor = Callable[[torch.Size], nn.Module]
 MOVED = {"gp_lr": "head_lr", "weight_decay": "weight_decay", "patience": "patience"}  # to `recipe`
 BEFORE = {"calibration_fraction": 0.0, "column_scales": False, "shared_kernel": False}  # 0.1
+MANY = 10  # columns, of which some may not matter
 CALIBRATION, ENOUGH = 0.1, 500  # share of the rows held out for p-values, if there are so many
 estimator = dataclass(eq=False, repr=False, kw_only=True)
 
@@ -65,7 +73,7 @@ class Trained(Fitted, SavedEstimator):
         Show a progress bar on a terminal.
     """
 
-    epochs: int | None = None
+    epochs: int | None = argument(None, or_none(check_whole))
     batch_size: int | str | None = None
     lr: float | None = None
     recipe: Recipe | None = None
@@ -204,8 +212,9 @@ class NetworkEstimator(Trained):
         """Number of outputs."""
 
     def _build(self, shape: torch.Size, T: int, n: int) -> Method:
-        own_units = len(shape) == 1 and len(np.unique(self.scale_.std)) > 1  # pixels share one
-        f = self._network(shape, self.column_scales and own_units)
+        many = len(shape) == 1 and shape[0] >= MANY
+        own_units = len(np.unique(self.scale_.std)) > 1  # pixels share one
+        f = self._network(shape, scaled=self.column_scales and many and own_units)
         example = torch.zeros(2, *shape)
         J = n_features(f, example)
         return self._method(f if self.c is None else constrain(f, self.c, example), J, T, n)

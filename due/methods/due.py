@@ -15,7 +15,7 @@ from due.gp.reference import Reference, sharpest
 from due.gp.shapes import Inputs, PerRow, Scalar, Weights
 from due.lipschitz import fold
 from due.methods.method import Method, Train
-from due.networks import scale_penalty
+from due.networks import ScaledInputs
 from due.rows.source import Source, Table
 
 COLLAPSED_ROWS = 5000
@@ -68,7 +68,8 @@ class DeepGP(Method):
         mean, var, kl = self.gp.with_kl(h)
         log_prob = self.likelihood.expected_log_prob(mean, var, y)
         fit = log_prob.mean() if weights is None else (weights * log_prob).mean()
-        return kl / self.n_data - fit + scale_penalty(self.f)
+        loss = kl / self.n_data - fit
+        return loss + self.f.penalty() if isinstance(self.f, ScaledInputs) else loss
 
     def losses(self, x: Inputs, y: Inputs) -> PerRow:
         """−E_q[log p(y_i | f_i)] per row; its mean is the paper's "NLL"."""

@@ -3,7 +3,7 @@
 from due.networks.append_treatment import AppendTreatment
 from due.networks.fully_connected import FCResNet, FeedForward, PreactivationResNet
 from due.networks.reversible import ReversibleConvNet, ReversibleNet
-from due.networks.scaled_inputs import ScaledInputs, scale_penalty
+from due.networks.scaled_inputs import ScaledInputs
 from due.networks.shape import n_features
 
 __all__ = [
@@ -15,5 +15,4 @@ __all__ = [
     "ReversibleNet",
     "ScaledInputs",
     "n_features",
-    "scale_penalty",
 ]

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-PENALTY = 0.01  # nats per row and column; chosen on six sets of docs/classification.md
+PENALTY = 0.01  # nats per row and column; chosen on wine, cancer and 200 columns of which 4 matter
 
 
 class ScaledInputs(nn.Module):
@@ -34,7 +34,6 @@ class ScaledInputs(nn.Module):
         """f(s ⊙ x)."""
         return self.f(x * self.scale)
 
-
-def scale_penalty(f: nn.Module) -> Tensor | float:
-    """`PENALTY` times the sum of the scales of `ScaledInputs`; 0 for any other network."""
-    return PENALTY * f.raw.clamp_min(0).sum() if isinstance(f, ScaledInputs) else 0.0
+    def penalty(self) -> Float[Tensor, ""]:
+        """`PENALTY` times the sum of the scales, for the loss."""
+        return PENALTY * self.raw.clamp_min(0).sum()

@@ -2,10 +2,12 @@ import numpy as np
 import torch
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_digits
+from torch import nn
 
-from due import DUEClassifier, constrain
+from due import DUE, DUEClassifier, constrain
+from due.gp import InducingGP, Softmax
 from due.lipschitz import report
-from due.networks import FCResNet, ScaledInputs, scale_penalty
+from due.networks import FCResNet, ScaledInputs
 from due.networks.scaled_inputs import PENALTY
 
 
@@ -38,18 +40,26 @@ def test_scales_stay_between_0_and_1_and_need_no_bound():
 def test_the_penalty_is_the_sum_of_scales_and_pulls_large_ones_down():
     f = ScaledInputs(FCResNet(3, 8, 1), 3)
     f.raw.data = torch.tensor([-1.0, 0.5, 7.0])
-    penalty = scale_penalty(f)
-    assert isinstance(penalty, torch.Tensor)
+    penalty = f.penalty()
     assert_allclose(penalty.item(), PENALTY * 7.5, rtol=1e-6)
     penalty.backward()
     assert f.raw.grad is not None
     assert_allclose(f.raw.grad.numpy(), np.array([0, PENALTY, PENALTY]), rtol=1e-6)
-    assert scale_penalty(f.f) == 0
+
+
+def test_the_loss_has_the_penalty():
+    x, y = torch.randn(20, 3), torch.arange(20) % 2
+    f = ScaledInputs(FCResNet(3, 8, 1), 3)
+    model = DUE(f, InducingGP(torch.randn(4, 8), 2), Softmax(2), n_data=20).eval()
+    plain = DUE(nn.Sequential(f), model.gp, model.likelihood, n_data=20).eval()
+    assert_allclose((model(x, y) - plain(x, y)).item(), 3 * PENALTY, rtol=1e-4)
 
 
 def test_pixels_and_networks_of_the_user_keep_their_scale(tmp_path):
     X, y = load_digits(return_X_y=True)
     assert not isinstance(DUEClassifier(epochs=1).fit(X[:900], y[:900]).model_.f, ScaledInputs)
+    few = DUEClassifier(epochs=1).fit(*useful_and_useless(60, 0, D=9))
+    assert not isinstance(few.model_.f, ScaledInputs)
     rows = useful_and_useless(60, 0)
     own = DUEClassifier(lambda shape: FCResNet(shape[0], 8, 1), epochs=1).fit(*rows)
     assert not isinstance(own.model_.f, ScaledInputs)

@@ -5,9 +5,9 @@ samples in the loss, no column scales, all rows trained on. Seeds 0 to 2 chose t
 seeds here begin at 10. Then what p-values do on new rows and on unseen classes, and what DUE costs
 over a softmax. `pip install 'due[benchmarks]'` adds LightGBM.
 
-    python benchmarks/classification.py [--seeds 3] [--smoke]
+    python benchmarks/classifiers.py [--seeds 3] [--smoke]
 
-Each fit is written to results/classification.jsonl: the same command continues.
+Each fit is written to results/classifiers.jsonl: the same command continues.
 """
 
 import argparse
@@ -160,7 +160,7 @@ def has_clothes() -> bool:
 
 def make(out: Path, names: list[str], seeds: int, rounds: int) -> None:
     """Fit what is missing, print the tables, and write them."""
-    journal = Journal(out / "classification.jsonl", ("set", "method", "seed"), ("numbers",))
+    journal = Journal(out / "classifiers.jsonl", ("set", "method", "seed"), ("numbers",))
     methods = [m for m in METHODS if m != "LightGBM" or util.find_spec("lightgbm")]
     lines = []
     for name in names:
@@ -171,7 +171,7 @@ def make(out: Path, names: list[str], seeds: int, rounds: int) -> None:
     parts = [[head, *lines], list(p_values(seeds, quick=rounds == 1)), list(costs(rounds))]
     text = "\n\n".join("\n".join(part) for part in parts) + "\n"
     print("\n" + "\n\n".join("\n".join(part) for part in parts[1:]))
-    (out / "classification.txt").write_text(text, encoding="utf-8")
+    (out / "classifiers.txt").write_text(text, encoding="utf-8")
 
 
 def measured(journal: Journal, name: str, method: str, seed: int) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,19 @@ from due.rows.study import Study
 from due.storage.estimator import SavedEstimator, recall_columns
 
 Ask = Callable[[Any], Any]  # a question to one model
+
+
+@runtime_checkable
+class KnowsMoments(Protocol):
+    """A regressor, ours or a user's, that tells its own variance apart from the noise."""
+
+    def moments(self, X: ArrayLike) -> Moments:
+        """Mean, and the two parts of the variance."""
+
+
+def knows_effects(model: Any) -> bool:
+    """Whether an estimator of effects tells their variance, as `UncertainEffects` do."""
+    return isinstance(model, UncertainEffects) and model.knows_variance
 
 
 class Mixture(SavedEstimator):
@@ -152,14 +165,14 @@ class MixtureEffects(UncertainEffects, Mixture):
 
 
 def _moments(model: Any, X: ArrayLike) -> Moments:
-    if hasattr(model, "moments"):
+    if isinstance(model, KnowsMoments):
         return Moments(*model.moments(X))
     mean = model.predict(X)
     return Moments(mean, np.zeros_like(mean), np.zeros_like(mean))
 
 
 def _effects(model: Any, X: Floats) -> Posterior:
-    if getattr(model, "knows_variance", False):
+    if knows_effects(model):
         found = model.effect_inference(X)
         return Posterior(found.point_estimate, found.var)
     effects = model.effect(X)
@@ -167,7 +180,7 @@ def _effects(model: Any, X: Floats) -> Posterior:
 
 
 def _average_effect(model: Any, X: Floats) -> tuple[float, float]:
-    if getattr(model, "knows_variance", False):
+    if knows_effects(model):
         found = model.ate_inference(X)
         return float(found.point_estimate[0]), float(found.var[0])
     return float(model.effect(X).mean()), 0.0

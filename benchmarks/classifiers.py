@@ -3,7 +3,8 @@
 "before" is the default of earlier versions: a kernel per class, 100 inducing points, 10 random
 samples in the loss, no column scales, all rows trained on. "10 draws" is the present default with
 such samples. Seeds 0 to 2 chose the defaults, so the seeds here begin at 10. Then what p-values do
-on new rows and on unseen classes, and what DUE costs over a softmax. `pip install 'due[benchmarks]'` adds LightGBM.
+on new rows and on unseen classes, and what DUE costs over a softmax. LightGBM comes with
+`pip install 'due[benchmarks]'`.
 
     python benchmarks/classifiers.py [--seeds 3] [--smoke]
 

@@ -71,7 +71,7 @@ class FrozenGP(nn.Module):
     def joint(self, h: Features) -> tuple[Values, Float[Tensor, "T N N"]]:
         """Mean and covariance of each q(f_t(h_1), …, f_t(h_N))."""
         A, B, mean = self._products(self._correlation(h))
-        prior = self.s[..., None] * self.kernel.correlation(squared_distance(h, h))
+        prior = self.s[..., None] * self.kernel.correlation(squared_distance(h, h, self.centre))
         cov = prior - A.mT @ A + B.mT @ B
         return (self.mu + mean).mT.to(outward(h)), cov.to(outward(h))
 
@@ -112,7 +112,7 @@ class FrozenGP(nn.Module):
 
     def _prior(self, a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
         """s (κ(a1, b1) + κ(a0, b0) − κ(a1, b0) − κ(a0, b1)) of two sets of pairs, (K, N, N)."""
-        k = [[self.kernel.correlation(squared_distance(x, y)) for y in b] for x in a]
+        k = [[self.kernel.correlation(squared_distance(x, y, self.centre)) for y in b] for x in a]
         return self.s[..., None] * (k[0][0] + k[1][1] - k[0][1] - k[1][0])
 
     def _correlation(self, h: Tensor) -> Tensor:

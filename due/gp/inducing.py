@@ -73,7 +73,8 @@ class InducingGP(nn.Module):
         """Mean and covariance of each q(f_t(h_1), …, f_t(h_N))."""
         A = self.project(h)
         B = times(self.L_S.mT, A)
-        prior = self.kernel.correlation(squared_distance(h, h)) - A.mT @ A
+        centre = self.Z.detach().double().mean(0)
+        prior = self.kernel.correlation(squared_distance(h, h, centre)) - A.mT @ A
         cov = self.kernel.outputscale[:, None, None] * (prior + B.mT @ B)
         return self._mean(A).to(outward(h)), cov.to(outward(h))
 

@@ -84,13 +84,16 @@ class Kernel(nn.Module):
         return -alpha * torch.log1p(r2 / (2 * alpha))
 
 
-def squared_distance(a: Features, b: Float[Tensor, "M J"]) -> Float[Tensor, "N M"]:
-    """‖a_n − b_m‖² in float64; both are moved to the mean of b first, where less cancels.
+def squared_distance(
+    a: Features, b: Float[Tensor, "M J"], centre: Float[Tensor, " J"] | None = None
+) -> Float[Tensor, "N M"]:
+    """‖a_n − b_m‖² in float64; both are moved to the centre first, where less cancels.
 
-    Rounding leaves 1e-16 ‖b‖² where rows coincide, a distance of 1e-8 ‖b‖ that the Matérn-½ kernel
-    would show; the diagonal is exactly 0 if b is a itself.
+    None takes the mean of b, which must not hold rows of unknown size: one far row would round
+    the distances between all others. Rounding leaves 1e-16 ‖b‖² where rows coincide, a distance of
+    1e-8 ‖b‖ that the Matérn-½ kernel would show; the diagonal is exactly 0 if b is a itself.
     """
-    centre = b.detach().double().mean(0)
+    centre = b.detach().double().mean(0) if centre is None else centre
     moved = a.double() - centre, b.double() - centre
     d2: Tensor = _SquaredDistance.apply(*moved)  # type: ignore[no-untyped-call]
     return d2.fill_diagonal_(0) if a is b else d2

@@ -115,10 +115,14 @@ class Table(Source):
     def batches(
         self, batch_size: int | None, seed: int, epoch: int, start: int = 0
     ) -> Iterator[Data]:
-        """Batches of an epoch, by its `plan`; None takes all rows at once."""
+        """Batches of an epoch, by its `plan`; None takes all rows at once.
+
+        A batch is a copy: a network may work on it in place.
+        """
         for step, numbers in plan(len(self), batch_size, seed, epoch, start):
             whole = batch_size is None and self.ranks == 1
-            x, *rest = self.data if whole else self.take(numbers[self.rank :: self.ranks])
+            rows = numbers[self.rank :: self.ranks]
+            x, *rest = (self.data[0].clone(), *self.data[1:]) if whole else self.take(rows)
             if self.transform is not None:
                 x = self.transform(x, draws(seed, epoch, step, self.rank))
             yield x, *rest

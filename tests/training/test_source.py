@@ -43,10 +43,12 @@ def test_a_single_row_left_over_joins_the_batch_before(N, batch_size, sizes):
     assert [len(x) for x, _ in counted(N).batches(batch_size, 0, 0)] == sizes
 
 
-def test_a_full_batch_is_the_data_themselves():
+def test_a_full_batch_is_all_rows_in_their_order_and_its_x_a_copy():
     rows = counted(10)
     for batch in rows.batches(None, seed=0, epoch=3):
-        assert [part.data_ptr() for part in batch] == [part.data_ptr() for part in rows.data]
+        assert all(torch.equal(a, b) for a, b in zip(batch, rows.data, strict=True))
+        batch[0].zero_()
+    assert torch.equal(rows.data[0], counted(10).data[0])
 
 
 def test_as_many_rows_of_each():

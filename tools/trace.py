@@ -5,8 +5,8 @@ python tools/trace.py [--each]
 A *file* is one of the package in which a function ran. The functions are put in the order in which
 each first ran; a *switch* is a place where that order goes from one file to another. A *jump* is a
 pair of methods of one estimator, caller and callee, that are defined in different classes. The
-mathematics (gp, lipschitz, networks) is counted twice: file by file ("in all"), and each room as
-one, because a reader of a journey meets it as one.
+mathematics (gp, lipschitz, networks) is counted twice: file by file ("in all"), to which the
+targets belong, and each room as one, because a reader of a journey meets it as one.
 """
 
 import argparse
@@ -116,7 +116,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    print(f"{'journey':<16}{'files':>7}{'switches':>10}{'jumps':>7}   in all: files, switches")
+    print(
+        f"{'journey':<16}{'files':>7}{'switches':>10}{'jumps':>7}   in all: files, switches, as the targets"
+    )
     for name, call in journeys().items():
         found = trace(call)
         rooms = found.rooms()

@@ -116,9 +116,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    print(
-        f"{'journey':<16}{'files':>7}{'switches':>10}{'jumps':>7}   in all: files, switches, as the targets"
-    )
+    head = f"{'journey':<16}{'files':>7}{'switches':>10}{'jumps':>7}"
+    print(f"{head}   in all (targets): files, switches")
     for name, call in journeys().items():
         found = trace(call)
         rooms = found.rooms()

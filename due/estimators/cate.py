@@ -17,7 +17,7 @@ from due.gp import Gaussian, InducingGP
 from due.gp.initialise import inducing
 from due.gp.kernels import KINDS
 from due.lipschitz import constrain
-from due.methods.due import BOUNDS, FINISHES
+from due.methods.due import BOUNDS, FINISHES, INDUCING, PLACEMENTS
 from due.methods.method import Method
 from due.methods.treatment_due import TreatmentDUE
 from due.networks import AppendTreatment, PreactivationResNet, n_features
@@ -62,8 +62,8 @@ class DUECATE(UncertainEffectNetwork):
         Where t enters: appended to the "features" or to the "input" of the network.
     own_scale
         Learn a length scale for t apart from that of the features.
-    bound
-        "collapsed", "elbo" or "auto", as in `DUERegressor`.
+    inducing, placement, bound
+        As in `DUERegressor`.
     finish
         As in `DUERegressor`. "gp" has the smaller error of the effect on IHDP, "noise" the wider
         intervals.
@@ -96,6 +96,8 @@ class DUECATE(UncertainEffectNetwork):
     kernel: str = argument("matern32", one_of(KINDS))
     treatment: str = argument("features", one_of(PLACES))
     own_scale: bool = True
+    inducing: str = argument("free", one_of(INDUCING))
+    placement: str = argument("kmeans", one_of(PLACEMENTS))
     bound: str = argument("auto", one_of(BOUNDS))
     finish: str = argument("gp", one_of(FINISHES))
 
@@ -179,7 +181,9 @@ class DUECATE(UncertainEffectNetwork):
         if self.c is not None:
             constrain(f, self.c, example)
         gp = InducingGP(torch.zeros(inducing(self.n_inducing, n), J), T, kernel=self.kernel)
-        return TreatmentDUE(f, gp, Gaussian(T), n, bound=self.bound, finish=self.finish)
+        where: dict[str, Any] = {"inducing": self.inducing, "placement": self.placement}
+        how: dict[str, Any] = {"bound": self.bound, "finish": self.finish, **where}
+        return TreatmentDUE(f, gp, Gaussian(T), n, **how)
 
     def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> Method:
         return rebuild(config, tensors, self._network(torch.Size(self.row_shape_)))

@@ -14,7 +14,7 @@ from due.gp import InducingGP, Softmax
 from due.gp.initialise import inducing
 from due.gp.kernels import KINDS
 from due.gp.likelihoods import METHODS
-from due.methods.due import DUE
+from due.methods.due import DUE, INDUCING, PLACEMENTS
 from due.predictor import ClassPredictor
 from due.rows.checks import (
     argument,
@@ -109,6 +109,11 @@ class DUEClassifier(OnData, Classifier):
     shared_kernel
         One length scale and output scale for all classes: as good in our measurements, and one
         Cholesky factor instead of one per class. False has one of each per class, as the paper.
+    inducing
+        Inducing points "free" in feature space, as the paper has them, "tied" to the features of
+        training rows, or "refreshed" from these every 10 steps; see `due.DUE`.
+    placement
+        Which rows those are, by "kmeans" or "greedy" conditional variance.
     column_scales
         Let the default network learn a scale per column of 10 or more, so that columns which do
         not matter fade. Columns that share a unit, such as pixels, and inputs that are not
@@ -150,6 +155,8 @@ random_state, device, verbose
     n_inducing: int | None = argument(None, or_none(check_whole))
     kernel: str = argument("rbf", one_of(KINDS))
     shared_kernel: bool = True
+    inducing: str = argument("free", one_of(INDUCING))
+    placement: str = argument("kmeans", one_of(PLACEMENTS))
     column_scales: bool = True
     samples: int | None = argument(None, or_none(check_whole))
     calibration_fraction: float | None = argument(None, or_none(check_fraction))
@@ -168,4 +175,5 @@ random_state, device, verbose
         Z = torch.zeros(inducing(M, n), J)
         gp = InducingGP(Z, T, kernel=self.kernel, shared_kernel=self.shared_kernel)
         softmax = Softmax(T, self.probabilities, self.samples)
-        return DUE(f, gp, softmax, n, warm=self.warm_start_q)
+        where: dict[str, Any] = {"inducing": self.inducing, "placement": self.placement}
+        return DUE(f, gp, softmax, n, warm=self.warm_start_q, **where)

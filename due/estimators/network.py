@@ -32,7 +32,12 @@ from due.training.recipe import ALL
 
 Extractor = Callable[[torch.Size], nn.Module]
 MOVED = {"gp_lr": "head_lr", "weight_decay": "weight_decay", "patience": "patience"}  # to `recipe`
-BEFORE = {"calibration_fraction": 0.0, "column_scales": False, "shared_kernel": False}  # 0.1
+BEFORE = {  # 0.1
+    "calibration_fraction": 0.0,
+    "column_scales": False,
+    "shared_kernel": False,
+    "inducing": "free",
+}
 MANY = 10  # columns, of which some may not matter
 CALIBRATION, ENOUGH = 0.1, 500  # share of the rows held out for p-values, if there are so many
 estimator = dataclass(eq=False, repr=False, kw_only=True)

@@ -16,7 +16,7 @@ from due.estimators.network import NetworkEstimator, OnData, estimator, learn_ro
 from due.gp import Gaussian, InducingGP
 from due.gp.initialise import inducing
 from due.gp.kernels import KINDS
-from due.methods.due import BOUNDS, DUE, FINISHES, is_collapsed
+from due.methods.due import BOUNDS, DUE, FINISHES, INDUCING, PLACEMENTS, takes_all_rows
 from due.predictor import ValuePredictor
 from due.rows.checks import (
     argument,
@@ -146,9 +146,15 @@ class DUERegressor(OnData, Regressor):
         Number of inducing points (at most the number of distinct rows).
     kernel
         "rbf", "matern12", "matern32", "matern52" or "rq".
+    inducing
+        Inducing points "free" in feature space, as the paper has them, "tied" to the features of
+        training rows, or "refreshed" from these every 10 steps; see `due.DUE`.
+    placement
+        Which rows those are, by "kmeans" or "greedy" conditional variance.
     bound
         "collapsed" trains on all rows at once with q(U) in closed form, "elbo" on batches as the
-        paper does; "auto" takes the first up to 5,000 rows. `history_` says which.
+        paper does; "auto" takes the first up to 5,000 rows. "exact" needs no inducing points and
+        takes up to 2,000 rows. `history_` says which. Rows that are held out do not count.
     finish
         What the collapsed bound does once held-out rows have chosen the features. "noise" takes
         the noise under which those rows are most probable, because features settle before the
@@ -180,6 +186,8 @@ random_state, device, verbose
 
     n_inducing: int = argument(100, check_whole)
     kernel: str = argument("matern32", one_of(KINDS))
+    inducing: str = argument("free", one_of(INDUCING))
+    placement: str = argument("kmeans", one_of(PLACEMENTS))
     bound: str = argument("auto", one_of(BOUNDS))
     finish: str = argument("noise", one_of(FINISHES))
     calibration_fraction: float | None = argument(None, or_none(check_fraction))
@@ -222,7 +230,8 @@ random_state, device, verbose
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> DUE:
         gp = InducingGP(torch.zeros(inducing(self.n_inducing, n), J), T, kernel=self.kernel)
-        return DUE(f, gp, Gaussian(T), n, bound=self.bound, finish=self.finish)
+        where: dict[str, Any] = {"inducing": self.inducing, "placement": self.placement}
+        return DUE(f, gp, Gaussian(T), n, bound=self.bound, finish=self.finish, **where)
 
     def _default_recipe(self, n: int) -> Recipe:
         return gp_recipe(self.bound, n)
@@ -230,7 +239,7 @@ random_state, device, verbose
 
 def gp_recipe(bound: str, n: int) -> Recipe:
     """How a GP of values is trained under this bound."""
-    if is_collapsed(bound, n):
+    if takes_all_rows(bound, n):
         return Recipe(lr=4e-3, head_lr=5e-2, batch_size=ALL, epochs=300, warm_up=20, patience=30)
     return Recipe(lr=2e-3, head_lr=1e-2, warm_up=20, patience=30)
 

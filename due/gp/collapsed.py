@@ -1,11 +1,12 @@
 """Titsias's bound (2009): inducing points under Gaussian noise, q(U) optimal in closed form.
 
-With A = √s L⁻¹ κ(Z, h), weights w (1 if absent), r = y − μ, B = I + Σ_n w_n a_n a_nᵀ / σ²:
+With A = √s L⁻¹ κ(Z, h), weights w (1 if absent), noise σ_n² of each row (or one σ²), β = w / σ²,
+r = y − μ, B = I + Σ_n β_n a_n a_nᵀ:
 
-bound = Σ_n w_n log N(r_n | 0, σ²) + ½ bᵀ B⁻¹ b − ½ log|B| − Σ_n w_n (k_nn − ‖a_n‖²) / 2σ²,
-b = Σ_n w_n a_n r_n / σ²,    q(v) = N(B⁻¹ b, B⁻¹).
+bound = Σ_n w_n log N(r_n | 0, σ_n²) + ½ bᵀ B⁻¹ b − ½ log|B| − ½ Σ_n β_n (k_nn − ‖a_n‖²),
+b = Σ_n β_n a_n r_n,    q(v) = N(B⁻¹ b, B⁻¹).
 
-For w = 1 it is log N(y | μ, Q + σ² I) − tr(K − Q) / 2σ² with Q = AᵀA.
+For w = 1 and one σ² it is log N(y | μ, Q + σ² I) − tr(K − Q) / 2σ² with Q = AᵀA.
 """
 
 from math import log, pi
@@ -15,23 +16,30 @@ from jaxtyping import Float
 from torch import Tensor
 
 from due.gp.cholesky import cholesky
-from due.gp.inducing import InducingGP, column_squares, times
-from due.gp.shapes import Features, Noises, Scalar, Values, Weights
+from due.gp.inducing import Inducing, InducingGP, column_squares, times
+from due.gp.shapes import Features, Noises, Scalar, Values, Weights, by_row
 
 
 def collapsed_bound(
-    gp: InducingGP, h: Features, y: Values, sigma2: Noises, weights: Weights = None
+    gp: InducingGP,
+    h: Features,
+    y: Values,
+    sigma2: Noises,
+    weights: Weights = None,
+    Z: Inducing = None,
 ) -> Scalar:
-    """The bound on log p(y), summed over outputs; one noise variance `sigma2`, or one for each."""
-    sigma2, w, r = sigma2.double(), _weights(y, weights), _residual(gp, y)
-    A = _project(gp, h)  # (T or 1, M, N)
-    B, b = _precision(A, r, sigma2, w)
+    """The bound on log p(y), summed over outputs; Z may be features instead of the GP's own."""
+    w, r = _weights(y, weights), _residual(gp, y)
+    noise = by_row(sigma2)  # (T or 1, N or 1)
+    beta = w / noise
+    A = _project(gp, h, Z)  # (T or 1, M, N)
+    B, b = _precision(A, r, beta)
     L_B = _factor(B)
     fit = torch.linalg.solve_triangular(L_B, b[..., None], upper=False).square().sum((-2, -1))
     log_det_B = 2 * L_B.diagonal(dim1=-2, dim2=-1).log().sum(-1)  # (T or 1,)
     unexplained = gp.kernel.outputscale[:, None] - column_squares(A)  # (T or 1, N)
-    misfit = (w * (r.square() + unexplained)).sum(-1) / sigma2  # (T,)
-    constant = w.sum() * (log(2 * pi) + sigma2.log())  # (T or 1,)
+    misfit = (beta * (r.square() + unexplained)).sum(-1)  # (T,)
+    constant = (w * (log(2 * pi) + noise.log())).sum(-1)  # (T or 1,)
     return 0.5 * (fit - log_det_B - misfit - constant).sum()
 
 
@@ -40,9 +48,8 @@ def set_optimal_q(
     gp: InducingGP, h: Features, y: Values, sigma2: Noises, weights: Weights = None
 ) -> None:
     """Set q(V) to the posterior given y = f(h) + N(0, σ²), the maximiser of the ELBO."""
-    B, b = _precision(
-        _project(gp, h), _residual(gp, y), sigma2.double(), _weights(y, weights)
-    )  # (T or 1, M, M), (T, M)
+    beta = _weights(y, weights) / by_row(sigma2)
+    B, b = _precision(_project(gp, h), _residual(gp, y), beta)  # (T or 1, M, M), (T, M)
     # B = U Uᵀ with U upper triangular, so S = B⁻¹ = L_S L_Sᵀ with L_S = U⁻ᵀ lower triangular
     U = _factor(B.flip(-2, -1)).flip(-2, -1)
     eye = torch.eye(B.shape[-1], dtype=B.dtype, device=B.device).expand_as(U)
@@ -88,8 +95,8 @@ def held_out_noise(
 NOISES = (-5.0, 0.3, 100)  # log₁₀ of the smallest and the largest σ², and how many between
 
 
-def _project(gp: InducingGP, h: Tensor) -> Tensor:
-    return gp.kernel.outputscale.sqrt()[:, None, None] * gp.project(h)
+def _project(gp: InducingGP, h: Tensor, Z: Tensor | None = None) -> Tensor:
+    return gp.kernel.outputscale.sqrt()[:, None, None] * gp.project(h, Z)
 
 
 def _weights(y: Tensor, weights: Tensor | None) -> Tensor:
@@ -100,12 +107,11 @@ def _residual(gp: InducingGP, y: Tensor) -> Tensor:
     return (y.double() - gp.mu.double()).mT  # (T, N)
 
 
-def _precision(A: Tensor, r: Tensor, sigma2: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """B = I + A W Aᵀ / σ² and b = A W r / σ²."""
-    AW = A * w
+def _precision(A: Tensor, r: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """B = I + Σ_n β_n a_n a_nᵀ and b = Σ_n β_n a_n r_n."""
+    AW = A * beta[:, None]
     eye = torch.eye(A.shape[-2], dtype=A.dtype, device=A.device)
-    B = eye + AW @ A.mT / sigma2[:, None, None]
-    return B, times(r[:, None], AW.mT)[:, 0] / sigma2[:, None]
+    return eye + AW @ A.mT, times(r[:, None], AW.mT)[:, 0]
 
 
 def _factor(B: Tensor) -> Tensor:

@@ -8,8 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from due.gp.cholesky import cholesky
+from due.gp.inducing import InducingGP, column_squares, outward
 from due.gp.kernels import Kernel
-from due.gp.shapes import Features, Noises, Values
+from due.gp.shapes import Features, Noises, Scalar, Values, Weights, by_row
 
 SMALLEST_JITTER = 1e-12  # of the prior variance, where σ² is too small to help
 
@@ -35,6 +36,41 @@ def log_marginal_likelihood(
     )
 
 
+def weighted_likelihood(
+    gp: InducingGP, h: Features, y: Values, sigma2: Noises, weights: Weights = None
+) -> Scalar:
+    """log p(y) under the GP's kernel and mean, its inducing points aside, summed over outputs.
+
+    A weight w counts a row w times: w observations y of variance σ² are one of σ² / w, and a
+    factor (2πσ²)^{(1 − w) / 2} w^{−½}.
+    """
+    if weights is None:
+        return log_marginal_likelihood(gp.kernel, h, y, sigma2, gp.mu).total.sum()
+    w, noise = weights.double(), by_row(sigma2).expand(gp.T, len(y))  # (T, N)
+    total = log_marginal_likelihood(gp.kernel, h, y, (noise / w).mT, gp.mu).total.sum()
+    return total - 0.5 * ((w - 1) * (log(2 * pi) + noise.log()) + w.log()).sum()
+
+
+class Posterior:
+    """f given y at the features h: one factor for all questions, marginal variances only."""
+
+    def __init__(
+        self, gp: InducingGP, h: Features, y: Values, sigma2: Noises, weights: Weights = None
+    ) -> None:
+        w = h.new_ones(len(h), dtype=torch.float64) if weights is None else weights.double()
+        self.gp, self.h = gp, h
+        self.L = factor(gp.kernel, h, (by_row(sigma2).expand(gp.T, len(h)) / w).mT)
+        residual = (y.double() - gp.mu).mT[..., None]
+        self.white = torch.linalg.solve_triangular(self.L, residual, upper=False)  # (T, N, 1)
+
+    def __call__(self, h: Float[Tensor, "P J"]) -> tuple[Float[Tensor, "P T"], ...]:
+        """Mean and variance at new features."""
+        A = torch.linalg.solve_triangular(self.L, self.gp.kernel(self.h, h), upper=False)
+        mean = self.gp.mu + (A.mT @ self.white)[..., 0].mT
+        var = self.gp.kernel.outputscale[:, None] - column_squares(A)
+        return mean.to(outward(h)), var.mT.clamp_min(1e-12).to(outward(h))
+
+
 def posterior(
     kernel: Kernel,
     h: Features,
@@ -53,8 +89,8 @@ def posterior(
 
 def factor(kernel: Kernel, h: Features, sigma2: Noises) -> Float[Tensor, "T N N"]:
     """L of K + σ² I = L Lᵀ, with as much more noise as it needs where σ² is next to nothing."""
-    eye = torch.eye(len(h), dtype=torch.float64, device=h.device)
-    K = kernel(h, h) + sigma2.double()[:, None, None] * eye
+    noise = by_row(sigma2)
+    K = kernel(h, h) + torch.diag_embed(noise.expand(len(noise), len(h)))
     L, info = torch.linalg.cholesky_ex(K)
     if not info.any():
         return L

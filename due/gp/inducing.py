@@ -5,7 +5,7 @@ q(f(h)) = N(μ + √s Aᵀ m,  s (κ(h, h) − Aᵀ A + Aᵀ S A)).
 The algebra is float64 whatever the features.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from due.gp.cholesky import whiten
 from due.gp.kernels import Kernel, inverse_softplus, squared_distance, squared_distance_to_first
 from due.gp.shapes import Features, Scalar, Values
+
+Inducing: TypeAlias = Float[Tensor, "M J"] | None
 
 
 class InducingGP(nn.Module):
@@ -64,10 +66,10 @@ class InducingGP(nn.Module):
         """Mean and variance of each q(f_t(h_n)); inputs are independent of one another."""
         return self._marginal(self.project(h), self.L_S, outward(h))
 
-    def with_kl(self, h: Features) -> tuple[Values, Values, Scalar]:
+    def with_kl(self, h: Features, Z: Inducing = None) -> tuple[Values, Values, Scalar]:
         """Mean, variance and KL at once, for training: L_S is formed only once."""
         L_S = self.L_S
-        return *self._marginal(self.project(h), L_S, outward(h)), self._kl(L_S)
+        return *self._marginal(self.project(h, Z), L_S, outward(h)), self._kl(L_S)
 
     def joint(self, h: Features) -> tuple[Values, Float[Tensor, "T N N"]]:
         """Mean and covariance of each q(f_t(h_1), …, f_t(h_N))."""
@@ -88,9 +90,12 @@ class InducingGP(nn.Module):
         """KL(q(V) ‖ N(0, I)) = ½ Σ_t (tr S_t + m_tᵀ m_t − M − log|S_t|)."""
         return self._kl(self.L_S)
 
-    def project(self, h: Features) -> Float[Tensor, "K M N"]:
-        """A = L⁻¹ κ(Z, h), one for each kernel (K = T, or 1 if shared)."""
-        Z = self.Z.double()
+    def project(self, h: Features, Z: Inducing = None) -> Float[Tensor, "K M N"]:
+        """A = L⁻¹ κ(Z, h), one for each kernel (K = T, or 1 if shared).
+
+        Z may be given in place of the GP's own: features that are part of the graph.
+        """
+        Z = (self.Z if Z is None else Z).double()
         d2 = squared_distance_to_first(torch.cat([Z, h.to(Z)]), len(Z))  # (M + N, M)
         return whiten(self.kernel.correlation(d2).mT, self.jitter)  # from (K, M, M + N)
 
@@ -99,6 +104,13 @@ class InducingGP(nn.Module):
         """Put the inducing inputs and the length scale of every kernel where data say."""
         self.Z.copy_(Z)
         self.kernel.raw_lengthscale.copy_(inverse_softplus(lengthscale, self.kernel.T))
+
+    def grow(self, Z: Float[Tensor, "M J"]) -> None:
+        """Other inducing inputs, of another number; q(V) starts anew."""
+        M, learned = len(Z), self.Z.requires_grad
+        self.Z = nn.Parameter(Z.detach().clone().double(), requires_grad=learned)
+        self.m = nn.Parameter(self.m.new_zeros(self.T, M))
+        self.raw_L_S = nn.Parameter(self.m.new_zeros(self.T, M, M))
 
     @torch.no_grad()
     def set_q(self, m: Float[Tensor, "T M"], L_S: Float[Tensor, "T M M"]) -> None:

@@ -5,12 +5,14 @@ import warnings
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
 from due.gp.collapsed import set_optimal_q
 from due.gp.inducing import InducingGP
+from due.gp.kernels import Kernel, squared_distance
 from due.gp.shapes import Features
 
 INITIAL_POINTS = 1000  # p of Algorithm 1
@@ -58,6 +60,31 @@ def initialise(
             centres = KMeans(M, n_init=1, random_state=seed).fit(points).cluster_centers_
     spread = torch.pdist(torch.from_numpy(points)).mean().item() if len(points) > 1 else 0.0
     return torch.from_numpy(centres).to(h.device), spread if spread > 0 else 1.0
+
+
+def nearest_rows(h: Float[Tensor, "p J"], Z: Float[Tensor, "M J"]) -> Int[Tensor, " M"]:
+    """For each centre a row of its own, the sum of the squared distances being least."""
+    if len(h) < len(Z):
+        return torch.arange(len(Z)) % len(h)
+    d2 = squared_distance(Z, h).cpu().numpy()
+    return torch.from_numpy(linear_sum_assignment(d2)[1])
+
+
+@torch.no_grad()
+def spread_rows(h: Float[Tensor, "p J"], kernel: Kernel, M: int) -> Int[Tensor, " M"]:
+    """Rows by greedy conditional variance (Burt et al. 2020): each is the one least known so far.
+
+    The pivots of a Cholesky factorisation of κ(h, h), the mean kernel of the outputs.
+    """
+    K = kernel.correlation(squared_distance(h, h)).mean(0)  # (p, p)
+    left, rows = K.diagonal().clone(), torch.arange(M) % len(h)
+    A = K.new_zeros(min(M, len(h)), len(h))
+    for m in range(len(A)):
+        rows[m] = best = int(left.argmax())
+        A[m] = (K[best] - A[:m, best] @ A[:m]) / left[best].clamp_min(1e-12).sqrt()
+        left = (left - A[m].square()).clamp_min_(0)
+        left[rows[: m + 1]] = -1.0  # no row twice
+    return rows
 
 
 def warm_start(

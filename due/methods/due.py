@@ -7,9 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from due.gp.collapsed import collapsed_bound, held_out_noise, set_optimal_q
+from due.gp.exact import Posterior, weighted_likelihood
 from due.gp.frozen import FrozenClasses, FrozenGP, FrozenValues
 from due.gp.inducing import InducingGP
-from due.gp.initialise import INITIAL_POINTS, evaluate, initialise, warm_start
+from due.gp.initialise import (
+    INITIAL_POINTS,
+    evaluate,
+    initialise,
+    nearest_rows,
+    spread_rows,
+    warm_start,
+)
 from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax
 from due.gp.reference import Reference, sharpest
 from due.gp.shapes import Inputs, PerRow, Scalar, Weights
@@ -19,7 +27,10 @@ from due.networks import ScaledInputs
 from due.rows.source import Source, Table
 
 COLLAPSED_ROWS = 5000
-BOUNDS = ("auto", "collapsed", "elbo")
+EXACT_ROWS = 2000
+BOUNDS = ("auto", "collapsed", "elbo", "exact")
+INDUCING = ("free", "tied", "refreshed")
+PLACEMENTS = ("kmeans", "greedy")
 FINISHES = ("noise", "q", "gp", "nothing")
 POLISH = {"lr": 2e-2, "epochs": 60}  # of finish "gp"
 
@@ -27,7 +38,9 @@ POLISH = {"lr": 2e-2, "epochs": 60}  # of finish "gp"
 class DeepGP(Method):
     """Abstract: a deep kernel GP, how it starts, trains, and learns from held-out rows."""
 
-    kept: ClassVar[tuple[str, ...]] = ("reference", "sharpness", "calibration")  # by `finish`
+    kept: ClassVar[tuple[str, ...]] = ("reference", "sharpness", "calibration", "x_Z", "age")
+    x_Z: Tensor  # rows whose features are the inducing points, unless these are free
+    age: Tensor  # (1,), passes since the start; of "refreshed"
     reference: Tensor  # features of training rows
     sharpness: Tensor  # (1,), of the kernel by which the OOD score measures distances
     calibration: Tensor  # sorted OOD scores of rows that had no part in training
@@ -42,34 +55,94 @@ class DeepGP(Method):
         bound: str = "elbo",
         finish: str = "nothing",
         warm: bool = True,
+        inducing: str = "free",
+        placement: str = "kmeans",
+        refresh: int = 10,
     ) -> None:
         super().__init__()
         self.f, self.gp, self.likelihood, self.n_data = f, gp, likelihood, n_data
         self.bound, self.finishing, self.warm = bound, finish, warm
+        self.inducing, self.placement, self.refresh = inducing, placement, refresh
+        self._rows: Tensor | None = None  # numbers of `x_Z` in the source
+        self._given: Posterior | None = None  # of exact inference, between `settle` and `finish`
+        if inducing != "free":
+            gp.Z.requires_grad_(False)
         for name in self.kept:
             self.register_buffer(name, torch.empty(0, dtype=torch.float64))
 
     def start(self, source: Source, seed: int) -> None:
         """Algorithm 1 up to its loop: Z by k-means, length scale by mean distance, warm start."""
-        self.n_data = len(source)
+        self.n_data, self._given = len(source), None
+        if self.bound == "exact" and len(source) > EXACT_ROWS:
+            raise ValueError(
+                f"{len(source)} rows are too many for bound='exact', which takes up to "
+                f"{EXACT_ROWS}: use bound='collapsed' with inducing='tied'"
+            )
         for name in self.kept:
             setattr(self, name, self.reference.new_empty(0))
-        x, y, *_ = source.some(INITIAL_POINTS, seed)
+        numbers = source.sample(INITIAL_POINTS, seed)
+        x, y, *_ = source.take(numbers)
         h = evaluate(self.f, x)
         self.gp.place(*initialise(h, len(self.gp.Z), seed))
+        if self.inducing != "free":
+            self._settle_on(x, h, numbers)
         if self.warm and isinstance(self.likelihood, Softmax):
             warm_start(self.gp, h, y.to(h.device))
 
+    def _settle_on(self, x: Tensor, h: Tensor, numbers: Tensor) -> None:
+        """Choose the rows that are to be inducing points."""
+        if self.placement == "greedy":
+            chosen = spread_rows(h, self.gp.kernel, len(self.gp.Z))
+        else:
+            chosen = nearest_rows(h, self.gp.Z)
+        self.x_Z, self._rows = x[chosen.to(x.device)].to(h.device), numbers[chosen].to(h.device)
+        self.age = self.reference.new_zeros(1)
+        with torch.no_grad():
+            self.gp.Z.copy_(h[chosen.to(h.device)])
+
+    def _features(self, x: Inputs) -> tuple[Tensor, Tensor | None]:
+        """h = f(x), and Z = f(x_Z) of the same pass: one dropout mask, one batch norm."""
+        if not len(self.x_Z):
+            return self.f(x), None
+        if self.inducing == "refreshed":
+            self.age += 1
+            if (int(self.age) - 1) % self.refresh:
+                return self.f(x), None
+        if self._has_all(x):
+            h = self.f(x)
+            Z = h[self._rows]
+        else:
+            Z, h = self.f(torch.cat([self.x_Z.to(x), x])).tensor_split([len(self.x_Z)])
+        if self.inducing == "tied":
+            return h, Z
+        with torch.no_grad():
+            self.gp.Z.copy_(Z)
+        return h, None
+
+    def _has_all(self, x: Inputs) -> bool:
+        """Whether the inducing rows are where `start` saw them."""
+        rows = self._rows
+        return rows is not None and len(x) > int(rows.max()) and torch.equal(x[rows], self.x_Z)
+
     def forward(self, x: Inputs, y: Inputs, weights: Weights = None) -> Scalar:
-        """−ELBO/N = KL(q(U) ‖ p(U)) / N − mean_i w_i E_q[log p(y_i | f_i)], or Titsias's bound."""
-        h = self.f(x)
+        """−ELBO/N = KL(q(U) ‖ p(U)) / N − mean_i w_i E_q[log p(y_i | f_i)], or Titsias's bound.
+
+        With exact inference −log p(y) / N.
+        """
+        loss = self._loss(x, y, weights)
+        return loss + self.f.penalty() if isinstance(self.f, ScaledInputs) else loss
+
+    def _loss(self, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
+        if self.bound == "exact":
+            h = self.f(x)
+            return -weighted_likelihood(self.gp, h, y, self.sigma2, weights) / len(y)
+        h, Z = self._features(x)
         if self.needs_all_rows:
-            return -collapsed_bound(self.gp, h, y, self.sigma2, weights) / len(y)
-        mean, var, kl = self.gp.with_kl(h)
+            return -collapsed_bound(self.gp, h, y, self.sigma2, weights, Z) / len(y)
+        mean, var, kl = self.gp.with_kl(h, Z)
         log_prob = self.likelihood.expected_log_prob(mean, var, y)
         fit = log_prob.mean() if weights is None else (weights * log_prob).mean()
-        loss = kl / self.n_data - fit
-        return loss + self.f.penalty() if isinstance(self.f, ScaledInputs) else loss
+        return kl / self.n_data - fit
 
     def losses(self, x: Inputs, y: Inputs) -> PerRow:
         """−E_q[log p(y_i | f_i)] per row; its mean is the paper's "NLL"."""
@@ -77,14 +150,20 @@ class DeepGP(Method):
 
     @torch.no_grad()
     def settle(self, source: Source) -> None:
-        """Under the collapsed bound, q(U) ← its optimum for the features in eval mode."""
+        """For the features in eval mode: Z ← f(x_Z), and q(U) ← its optimum where that is known."""
+        if len(self.x_Z) and self.bound != "exact":
+            self.gp.Z.copy_(evaluate(self.f, self.x_Z))
         if self.needs_all_rows:
             x, y, *weights = (part.to(self.gp.Z.device) for part in source.whole())
-            set_optimal_q(self.gp, self.f(x), y, self.sigma2, *weights)
+            h = self.f(x)
+            if self.bound == "exact":
+                self._given = Posterior(self.gp, h, y, self.sigma2, *weights)
+            else:
+                set_optimal_q(self.gp, h, y, self.sigma2, *weights)
 
     def latent(self, x: Inputs) -> Normal:
         """q(f(x)), row by row, without noise."""
-        return Normal(*self.gp(self.f(x)))
+        return Normal(*(self._given or self.gp)(self.f(x)))
 
     def predict(self, x: Inputs) -> Normal | Tensor:
         """Normal of a new observation (noise included), or class probabilities."""
@@ -92,8 +171,8 @@ class DeepGP(Method):
 
     @property
     def needs_all_rows(self) -> bool:  # type: ignore[override]
-        """Whether the bound is collapsed: q(U) is optimal in closed form at every step."""
-        return is_collapsed(self.bound, self.n_data)
+        """Whether q(U) is optimal in closed form at every step."""
+        return takes_all_rows(self.bound, self.n_data)
 
     @property
     def sigma2(self) -> Tensor:
@@ -104,7 +183,9 @@ class DeepGP(Method):
 
     @property
     def bound_name(self) -> str:
-        """What is maximised: "collapsed" or "elbo"."""
+        """What is maximised: "collapsed", "elbo" or "exact"."""
+        if self.bound == "exact":
+            return "exact"
         return "collapsed" if self.needs_all_rows else "elbo"
 
     @property
@@ -114,23 +195,31 @@ class DeepGP(Method):
 
     def _absorb(self, source: Source, held_out: Source | None, train: Train) -> None:
         """Once held-out rows have chosen the features, the GP on them learns from all rows."""
-        if not self.learns_from_all:
+        if not (self.learns_from_all or self.bound == "exact"):
             return
         known = Table(*source.whole())
-        x, *rest = known.join(None if held_out is None else Table(*held_out.whole())).data
+        others = held_out if self.learns_from_all else None
+        x, *rest = known.join(None if others is None else Table(*others.whole())).data
         device, n = self.gp.Z.device, len(known)
         with torch.no_grad():
             data = (self.f(x.to(device)), *(part.to(device) for part in rest))
-        if self.finishing == "noise" and held_out is not None:
+        if self.bound == "exact":
+            self._given = None
+            self.gp.grow(data[0][:n])
+        if self.finishing == "noise" and others is not None:
             (h0, y0, *w0), (h1, y1, *w1) = [part[:n] for part in data], [part[n:] for part in data]
             likelihood = cast(Gaussian, self.likelihood)
             shared = likelihood.noises < self.gp.T
             sigma2 = held_out_noise(self.gp, h0, y0, h1, y1, *w0, *w1, shared=shared)
             likelihood.set_sigma2(sigma2)
-        head = DUE(nn.Identity(), self.gp, self.likelihood, len(x), bound="collapsed")
         if self.finishing == "gp":
+            bound = "exact" if self.bound == "exact" else "collapsed"
+            head = DUE(nn.Identity(), self.gp, self.likelihood, len(x), bound=bound)
             train(head, Table(*data), **POLISH)
-        head.settle(Table(*data))
+        if self.bound == "exact":
+            self.gp.grow(data[0])  # every row is an inducing point
+        h, y, *weights = data
+        set_optimal_q(self.gp, h, y, self.sigma2, *weights)
 
     @torch.no_grad()
     def _refer(self, source: Source, seed: int) -> None:
@@ -154,11 +243,20 @@ class DUE(DeepGP):
         Number of rows N of the training set, whatever their weights; `start` sets it.
     bound
         "elbo" trains on batches; "collapsed" on all rows at once, with q(U) in closed form, for a
-        Gaussian likelihood; "auto" takes the latter up to `COLLAPSED_ROWS` rows.
+        Gaussian likelihood; "auto" takes the latter up to `COLLAPSED_ROWS` rows. "exact" has no
+        inducing points, maximises log p(y) itself and takes up to `EXACT_ROWS` rows; once it is
+        trained, every row is an inducing point.
     finish
         What follows training under the collapsed bound, see `due.DUERegressor`.
     warm
         Start q(U) at the posterior of GP regression on the labels, instead of N(0, I).
+    inducing
+        "free" learns Z in feature space, as the paper does. "tied" keeps Z = f(x_Z) for training
+        rows x_Z at every step, gradient included. "refreshed" does so every `refresh` passes,
+        without the gradient. Z then stays among the features of the data.
+    placement
+        Which rows are x_Z: those nearest to the k-means centres ("kmeans"), or one after another
+        the row of the largest conditional variance ("greedy").
 
     Examples
     --------
@@ -194,6 +292,6 @@ class DUE(DeepGP):
         return frozen.requires_grad_(False).double().eval()
 
 
-def is_collapsed(bound: str, n: int) -> bool:
+def takes_all_rows(bound: str, n: int) -> bool:
     """Whether that bound has q(U) in closed form for n rows."""
-    return bound == "collapsed" or (bound == "auto" and n <= COLLAPSED_ROWS)
+    return bound in ("collapsed", "exact") or (bound == "auto" and n <= COLLAPSED_ROWS)

@@ -52,8 +52,11 @@ class Source(ABC):
 
     def some(self, p: int, seed: int) -> Data:
         """p random rows (all of them if fewer), without the transform."""
-        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
-        return self.take(order[:p])
+        return self.take(self.sample(p, seed))
+
+    def sample(self, p: int, seed: int) -> Tensor:
+        """The numbers of those rows."""
+        return torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:p]
 
     def chunks(self, rows: int = ROWS) -> Iterator[Data]:
         """All rows in their order, without the transform."""

@@ -18,6 +18,7 @@ from due.storage import files
 from due.storage.files import StorageError
 
 DROPPED = ("likelihood.epsilon", "likelihood.plain_epsilon")  # points of an earlier integral
+MORE = ("bound", "finish", "inducing", "placement", "refresh")  # than the first files said
 Model = TypeVar("Model", bound=nn.Module)
 NETWORKS: dict[str, type[nn.Module]] = {
     "FCResNet": FCResNet,
@@ -65,6 +66,9 @@ def describe(model: nn.Module) -> dict[str, Any]:
         "n_data": model.n_data,
         "bound": model.bound,
         "finish": model.finishing,
+        "inducing": model.inducing,
+        "placement": model.placement,
+        "refresh": model.refresh,
         "treatment": isinstance(model, TreatmentDUE),
     }
 
@@ -75,7 +79,7 @@ def rebuild(config: dict[str, Any], tensors: dict[str, Tensor], f: nn.Module | N
     gp = InducingGP(torch.zeros_like(tensors["gp.Z"]), **config["gp"])
     likelihood = _build_likelihood(config["likelihood"])
     tensors = {name: tensor for name, tensor in tensors.items() if name not in DROPPED}
-    more = {"bound": config.get("bound", "elbo"), "finish": config.get("finish", "nothing")}
+    more = {name: config[name] for name in MORE if name in config}
     kind = TreatmentDUE if config.get("treatment") else DUE
     return load_state(kind(f, gp, likelihood, config["n_data"], **more), tensors)
 

@@ -17,6 +17,7 @@ from due.gp import (
     set_optimal_q,
 )
 from due.gp.collapsed import NOISES
+from due.gp.exact import Posterior, weighted_likelihood
 
 from . import oracles
 from .oracles import KINDS, normal, random_gp
@@ -205,6 +206,61 @@ def test_hundreds_of_gradient_steps_on_q_reach_the_closed_form():
 def test_gaussian_likelihood_starts_at_its_noise():
     likelihood = Gaussian(noises=2, sigma2=0.3)
     assert_allclose(numpy(likelihood.sigma2), [0.3, 0.3], rtol=1e-5)
+
+
+# Noise that differs from row to row
+
+
+def noise_of_rows(n=10, seed=5):
+    return 0.3 * normal(n, 2, seed=seed).exp()
+
+
+@every_kernel
+def test_noise_by_row_is_the_dense_formula_in_numpy(kind):
+    """log N(y | μ, Q + D) − ½ Σ_n (k_nn − q_nn) / D_nn."""
+    gp, h, y, noise = random_gp(kind), normal(10, 3, seed=1), normal(10, 2, seed=2), noise_of_rows()
+    want = 0.0
+    for t in range(2):
+        K_ZZ = oracles.kernel(gp.kernel, gp.Z, gp.Z, t)
+        K_ZZ += gp.jitter * gp.kernel.outputscale[t].item() * np.eye(6)
+        K_ZX, k = oracles.kernel(gp.kernel, gp.Z, h, t), gp.kernel.outputscale[t].item()
+        Q, D = K_ZX.T @ np.linalg.solve(K_ZZ, K_ZX), numpy(noise[:, t])
+        want += oracles.log_normal(numpy(y[:, t]), gp.mu[t].item(), Q + np.diag(D))
+        want -= 0.5 * ((k - np.diag(Q)) / D).sum()
+    assert_allclose(collapsed_bound(gp, h, y, noise).item(), want, rtol=1e-9)
+    set_optimal_q(gp, h, y, noise)
+    assert_allclose(elbo(gp, h, y, noise).item(), want, rtol=1e-8)
+
+
+@every_kernel
+def test_exact_likelihood_and_posterior_with_noise_by_row(kind):
+    gp, h, y, noise = random_gp(kind), normal(10, 3, seed=1), normal(10, 2, seed=2), noise_of_rows()
+    h_new = normal(4, 3, seed=6)
+    mean, var = Posterior(gp, h, y, noise)(h_new)
+    want = 0.0
+    for t in range(2):
+        K, D = oracles.kernel(gp.kernel, h, h, t), np.diag(numpy(noise[:, t]))
+        y_t, mu = numpy(y[:, t]), gp.mu[t].item()
+        want += oracles.log_normal(y_t, mu, K + D)
+        G = np.linalg.solve(K + D, oracles.kernel(gp.kernel, h, h_new, t))
+        assert_allclose(numpy(mean[:, t]), mu + G.T @ (y_t - mu), atol=1e-7)
+        gone = (G * oracles.kernel(gp.kernel, h, h_new, t)).sum(0)
+        assert_allclose(numpy(var[:, t]), gp.kernel.outputscale[t].item() - gone, atol=1e-7)
+    assert_allclose(weighted_likelihood(gp, h, y, noise).item(), want, rtol=1e-7)
+
+
+@pytest.mark.parametrize("noise", [SIGMA2, noise_of_rows()], ids=["one", "by row"])
+def test_a_weight_of_the_exact_likelihood_repeats_its_row(noise):
+    gp, h, y = random_gp(), normal(10, 3, seed=1), normal(10, 2, seed=2)
+    w = torch.tensor([1, 2, 1, 3, 1, 1, 2, 1, 1, 1])
+    rows = torch.arange(10).repeat_interleave(w)
+    repeated = noise if noise.dim() == 1 else noise[rows]
+    want = weighted_likelihood(gp, h[rows], y[rows], repeated).item()
+    assert_allclose(weighted_likelihood(gp, h, y, noise, w.double()).item(), want, rtol=1e-9)
+    mean, var = Posterior(gp, h, y, noise, w.double())(normal(4, 3, seed=6))
+    want_mean, want_var = Posterior(gp, h[rows], y[rows], repeated)(normal(4, 3, seed=6))
+    assert_allclose(numpy(mean), numpy(want_mean), atol=1e-9)
+    assert_allclose(numpy(var), numpy(want_var), atol=1e-9)
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -7,7 +7,8 @@ from sklearn.cluster import KMeans
 from sklearn.datasets import make_blobs
 from torch import nn
 
-from due.gp import InducingGP, Softmax, features, initialise, warm_start
+from due.gp import InducingGP, Kernel, Softmax, features, initialise, warm_start
+from due.gp.initialise import nearest_rows, spread_rows
 
 from .oracles import normal
 
@@ -139,3 +140,31 @@ def test_without_a_warm_start_no_gradient_reaches_the_features():
     cold = InducingGP(Z, 4, lengthscale)  # m = 0, S = I: q is the prior everywhere
     assert gradient(cold) < 1e-12
     assert gradient(classifier(X, y)) > 1e-6
+
+
+# Rows to be inducing points
+
+
+def test_nearest_rows_are_each_taken_once_and_near():
+    h = normal(200, 3)
+    Z, _ = initialise(h, 20)
+    rows = nearest_rows(h, Z)
+    assert len(set(rows.tolist())) == 20
+    distance = torch.cdist(Z, h)
+    assert (distance[range(20), rows] <= distance.sort(1).values[:, 3]).all()
+    assert torch.equal(nearest_rows(h, h[5:9]), torch.arange(5, 9))
+    assert nearest_rows(h[:3], h[:5]).tolist() == [0, 1, 2, 0, 1]  # fewer rows than centres
+
+
+def test_spread_rows_maximise_the_variance_that_is_left():
+    """Against κ_ii − κ_iZ κ_ZZ⁻¹ κ_Zi, computed anew for each row that is added."""
+    h, kernel = normal(40, 2), Kernel("matern32", 1, 1.3)
+    rows = spread_rows(h, kernel, 8).tolist()
+    K = kernel.correlation(torch.cdist(h, h).square())[0].detach().numpy()
+    for m in range(1, 8):
+        known = K[np.ix_(rows[:m], rows[:m])]
+        cross = K[rows[:m]]
+        left = 1 - (cross * np.linalg.solve(known, cross)).sum(0)
+        assert_allclose(left[rows[m]], left.max(), atol=1e-9)
+    same = torch.cat([h, h])
+    assert len(set(spread_rows(same, kernel, 60).tolist())) == 60  # though half of them repeat

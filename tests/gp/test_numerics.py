@@ -210,6 +210,18 @@ def test_gradients_of_the_collapsed_bound(kind, shared):
 
 
 @every_kernel
+def test_gradients_with_inducing_points_among_the_features_and_noise_by_row(kind):
+    gp = random_gp(kind, T=2, M=3, J=2)
+    gp.Z.requires_grad_(False)
+    y, noise = normal(4, 2, seed=2), normal(4, 2, seed=3).exp()
+
+    def bound(gp, h):
+        return collapsed_bound(gp, h, y, noise * h[:, :1].exp(), Z=h[[2, 0, 3]])
+
+    assert gradcheck(bound, gp, normal(4, 2, seed=1))
+
+
+@every_kernel
 def test_gradients_of_the_joint_covariance(kind):
     gp = random_gp(kind, T=2, M=3, J=2)
     assert gradcheck(lambda gp, h: gp.joint(h), gp, normal(3, 2, seed=1))

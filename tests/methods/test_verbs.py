@@ -63,6 +63,13 @@ METHODS = {
         "value",
         lambda: DUE(f(), gp(2), Gaussian(2), bound="collapsed", finish="noise"),
     ),
+    "DUE class on data": ("class", lambda: DUE(f(), gp(T), Softmax(T), inducing="tied")),
+    "DUE on data": (
+        "value",
+        lambda: DUE(f(), gp(2), Gaussian(2), bound="collapsed", finish="q", inducing="tied"),
+    ),
+    "DUE refreshed": ("value", lambda: DUE(f(), gp(2), Gaussian(2), inducing="refreshed")),
+    "DUE exact": ("value", lambda: DUE(f(), gp(2), Gaussian(2), bound="exact", finish="noise")),
     "TreatmentDUE": (
         "effect",
         lambda: TreatmentDUE(AppendTreatment(f(), own_scale=True), gp(1, J + 1), Gaussian()),

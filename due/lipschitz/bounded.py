@@ -25,6 +25,7 @@ class Bounded(nn.Module):
 
     plain: ClassVar[type[nn.Module]]
     c: float
+    slack: bool = False  # whether σ is known to be below c
 
     @property
     @abstractmethod
@@ -38,6 +39,8 @@ class Bounded(nn.Module):
     def bounded_weight(self) -> Tensor:
         """W / max(1, σ/c): exactly W where σ ≤ c."""
         W = self.raw_weight
+        if self.slack:
+            return W
         return (in_full(W) * torch.clamp(self.sigma() / self.c, min=1.0).reciprocal()).to(W.dtype)
 
     def extra_repr(self) -> str:
@@ -87,7 +90,9 @@ def _unbind(layer: nn.Module, plain: type[nn.Module], weight: Tensor) -> None:
     if isinstance(layer, _BatchNorm) and not layer.affine:
         layer.affine = True
         layer._parameters["bias"] = nn.Parameter(torch.zeros_like(weight))
-    layer._buffers.pop("v", None)
+    for buffer in ("v", "G"):
+        layer._buffers.pop(buffer, None)
+    layer.__dict__.pop("slack", None)
     del layer.c
     layer.__class__ = plain
 

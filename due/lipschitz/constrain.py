@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any, TypedDict, cast
 
@@ -98,9 +99,32 @@ def converge(network: Network) -> Network:
 
 
 @torch.no_grad()
-def recalibrate_batch_norm(network: Network, loader: Iterable[Any]) -> Network:
-    """Set batch-norm statistics to their averages over a loader of x or (x, ...)."""
+def recalibrate_batch_norm(
+    network: Network, loader: Iterable[Any], tol: float = 1e-3, passes: int = 20
+) -> Network:
+    """Set batch-norm statistics to their averages over a loader of x or (x, ...).
+
+    A bounded layer scales by its own running variance, and so moves what later layers see: passes
+    are repeated until no variance changes by more than a share of `tol`. Without bounded batch norm
+    one pass is enough. The loader must give the same batches each time it is iterated.
+    """
     norms = [m for m in network.modules() if isinstance(m, _BatchNorm) and m.track_running_stats]
+    batches = list(loader) if isinstance(loader, Iterator) else loader
+    for _ in range(passes if any(isinstance(norm, Bounded) for norm in norms) else 1):
+        before = [cast(Tensor, norm.running_var).clone() for norm in norms]
+        _average_statistics(network, norms, batches)
+        if all(map(partial(_close, tol), before, norms)):
+            break
+    return network
+
+
+def _close(tol: float, before: Tensor, norm: _BatchNorm) -> bool:
+    after = cast(Tensor, norm.running_var)
+    return bool(((after - before).abs() <= tol * (after + norm.eps)).all())
+
+
+def _average_statistics(network: nn.Module, norms: list[_BatchNorm], loader: Iterable[Any]) -> None:
+    """One pass, in which each layer's statistics become the plain average over batches."""
     momenta = [norm.momentum for norm in norms]
     device = next(network.parameters(), torch.empty(0)).device
     batches = (batch[0] if isinstance(batch, (tuple, list)) else batch for batch in loader)
@@ -118,7 +142,6 @@ def recalibrate_batch_norm(network: Network, loader: Iterable[Any]) -> Network:
         finally:
             for norm, momentum in zip(norms, momenta, strict=True):
                 norm.momentum = momentum
-    return network
 
 
 def input_shapes(

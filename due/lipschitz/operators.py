@@ -18,7 +18,18 @@ Operator: TypeAlias = nn.Linear | _ConvNd
 
 def stretch(layer: Operator, W: Tensor, v: Tensor) -> Tensor:
     """max_g ‖A_g v_g‖ over groups g: σ(A) if v is the leading right singular vector."""
-    return _norms(apply(layer, W, v), _groups(layer)).amax()
+    return stretches(layer, W, v).amax()
+
+
+def stretches(layer: Operator, W: Tensor, v: Tensor) -> Tensor:
+    """‖A_g v_g‖ of each group g, (1, groups)."""
+    return _norms(apply(layer, W, v), _groups(layer))
+
+
+def product(layer: Operator, G: Tensor, W: Tensor) -> Tensor:
+    """max_g ⟨G_g, W_g⟩ over groups g, whose channels lie one after another in W."""
+    per_channel = (G * W).sum(tuple(range(1, W.dim())))
+    return per_channel.reshape(_groups(layer), -1).sum(1).amax()
 
 
 def power_iteration(layer: Operator, W: Tensor, v: Tensor) -> Tensor:

@@ -13,9 +13,12 @@ from due.lipschitz.operators import (
     leading_vector,
     normalise,
     power_iteration,
+    product,
     stretch,
+    stretches,
 )
 
+SLACK = 0.9  # of c: a weight with a smaller σ is not scaled until the next `refresh`
 _backward_task = torch._C._current_graph_task_id  # −1 outside backward
 
 
@@ -27,15 +30,20 @@ class SpectralNorm(Bounded):
     For a convolution A acts on whole images, so v is (1, channels, height, width), and the bound
     holds for images of that size or smaller. Groups of channels do not mix: each has its own v.
 
+    σ = uᵀA(W)v is linear in W, so σ = ⟨G, W⟩ with G = ∂(uᵀA v)/∂W. `refresh` takes one power
+    iteration and keeps G in a buffer; from then on σ is that product, at almost no cost, until the
+    next `refresh`. `due.training.fit` does so if its recipe asks for it; `release` ends it.
+
     Read and write the parameter itself through `raw_weight`; `weight` is computed from it.
     """
 
     v: Tensor
+    G: Tensor | None
 
     @property
     def weight(self) -> Tensor:
         """The bounded weight, W / max(1, σ/c)."""
-        if self.training and not _in_backward():
+        if self.G is None and self.training and not _in_backward():
             self.step()
         return self.bounded_weight()
 
@@ -54,15 +62,32 @@ class SpectralNorm(Bounded):
     def sigma(self) -> Tensor:
         """σ = max_g ‖A_g v_g‖; the gradient is that of uᵀA v with u = A v / σ and v fixed."""
         W = in_full(self.raw_weight)
+        if self.G is not None:
+            return product(self._layer, self.G, W)
         with _no_autocast(W):
             v = self._copy_of(self.v)
             if v.dtype != W.dtype:  # in half precision v is only roughly a unit vector
                 v = normalise(self._layer, v.to(W.dtype))
             return stretch(self._layer, W, v)
 
+    def refresh(self) -> None:
+        """One power iteration, then G; zero where σ is well below c, so that W is used as it is."""
+        self.step()
+        W = in_full(self.raw_weight).detach().requires_grad_()
+        with torch.enable_grad(), _no_autocast(W):
+            sigmas = stretches(self._layer, W, self.v.to(W.dtype))
+        (G,) = torch.autograd.grad(sigmas.sum(), W)
+        self.slack = bool(sigmas.amax() < SLACK * self.c)
+        self.G = torch.zeros_like(G) if self.slack else G
+
+    def release(self) -> None:
+        """Forget G: power iteration at each use again."""
+        self.G, self.slack = None, False
+
     @torch.no_grad()
     def converge(self) -> None:
         """Replace v by the leading right singular vector of W as it is now."""
+        self.release()
         W = in_full(self.raw_weight)
         if W.is_meta:
             return
@@ -79,12 +104,15 @@ class SpectralNorm(Bounded):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
     ) -> None:
-        """Take v in the stored shape; if a plain layer was stored, without v, compute v."""
+        """Take v in the stored shape, and G if there is one; a plain layer has no v: compute it."""
         stored = state_dict.get(prefix + "v")
         if stored is None:
             state_dict[prefix + "v"] = self.v
         elif stored.shape != self.v.shape:
             self.v = self.v.new_empty(stored.shape)
+        G = state_dict.get(prefix + "G")
+        self.G = None if G is None else torch.empty_like(G)
+        self.slack = G is not None and not bool(G.any())
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         if stored is None:
             self.converge()
@@ -97,6 +125,7 @@ def bound_operator(layer: Operator, c: float, in_shape: tuple[int, ...]) -> Spec
     """
     if not isinstance(layer, SpectralNorm):
         bound(layer, SpectralNorm)
+        layer.register_buffer("G", None)
     spectral = cast(SpectralNorm, layer)
     spectral.c = c
     channels, *size = in_shape

@@ -172,6 +172,12 @@ def n_steps(N: int, batch_size: int | None) -> int:
     return 1 if batch_size is None else max(1, N // batch_size + (N % batch_size > 1))
 
 
+def n_rows(N: int, batch_size: int | None, step: int) -> int:
+    """Rows of a batch of an epoch, over all processes."""
+    size, last = batch_size or N, n_steps(N, batch_size) - 1
+    return N - last * size if step == last else size
+
+
 class Rows(NamedTuple):
     """Training rows as arrays, each with its weight."""
 

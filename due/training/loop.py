@@ -16,18 +16,22 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from tqdm import tqdm
 
-from due.lipschitz import SpectralNorm, converge
+from due.lipschitz import SpectralNorm, converge, recalibrate_batch_norm
 from due.methods.method import Method
 from due.rows.randomness import own_randomness
-from due.rows.source import Data, Source, n_steps
+from due.rows.source import Data, Source, draws, n_rows, n_steps
 from due.storage import checkpoint as checkpoints
+from due.training.distributed import Team, team
 from due.training.recipe import PRECISIONS, Recipe
 
 CHECKPOINT_SECONDS = 30.0
+FAST_STEPS = 100  # at first weights move so fast that every step has its power iteration
+INITIAL_POINTS = 1000
 LINEAR_ALGEBRA_ERRORS = (np.linalg.LinAlgError, torch._C._LinAlgError)  # type: ignore[attr-defined]
 
 
@@ -62,6 +66,8 @@ def fit(
 ) -> History:
     """Train the method on the rows of a source, and leave it finished and in eval mode.
 
+    Under `torchrun` each process takes its share of every batch, and all end with the same state.
+
     Parameters
     ----------
     recipe
@@ -87,38 +93,57 @@ def fit(
     device = next(method.parameters()).device
     steps = n_steps(len(source), recipe.rows_per_step)
     file = None if checkpoint is None else Path(checkpoint)
+    peers = team(device)
 
-    with own_randomness(seed, device):
-        if start:
+    with own_randomness(seed, device), peers.explaining():
+        if start and peers.leads:
+            if file is None or not file.exists():
+                _first_statistics(method, source, seed)
             method.start(source, seed)
+        elif start:  # all else that the start sets arrives with the parameters
+            method.n_data = len(source)
         optimizer = recipe.optimise(method)
-        run = _Run(method, recipe, optimizer, recipe.scheduler(optimizer, steps))
+        run = _Run(method, recipe, optimizer, recipe.scheduler(optimizer, steps), peers, seed)
         _check_bound(method, recipe, steps)
+        _check_shares(peers, n_rows(len(source), recipe.rows_per_step, steps - 1))
+        loss_of = torch.compile(method) if recipe.compile else peers.wrap(method)
         settings = {} if file is None else _settings(run, source, held_out, seed)
-    loss_of = torch.compile(method) if recipe.compile else method
     assert recipe.epochs is not None
+    mine = source.share(peers.rank, peers.ranks) if peers.ranks > 1 else source
+    progress = progress if peers.leads else False
 
-    with own_randomness(seed, device), _bar(progress, recipe.epochs * steps) as bar:
-        if file is not None and file.exists():
-            run.restore(checkpoints.read(file, settings))
-            bar.update(run.steps)
+    with (
+        own_randomness(seed, device),
+        peers.explaining(),
+        _bar(progress, recipe.epochs * steps) as bar,
+    ):
+        if file is not None:
+            saved = checkpoints.read(file, settings) if peers.leads and file.exists() else None
+            if (saved := peers.agree(saved)) is not None:
+                run.restore(saved)
+                bar.update(run.steps)
         written = time.monotonic()
 
         while run.epoch < recipe.epochs and not run.history.stopped_early:
             began = time.monotonic() - run.seconds
             bar.set_description(f"epoch {run.epoch + 1}/{recipe.epochs}", refresh=False)
             method.train()
-            for batch in source.batches(recipe.rows_per_step, seed, run.epoch, run.step):
-                if file is not None and _is_time(checkpoint_every, run.steps, written):
+            for batch in mine.batches(recipe.rows_per_step, seed, run.epoch, run.step):
+                if (
+                    file is not None
+                    and peers.leads
+                    and _is_time(checkpoint_every, run.steps, written)
+                ):
                     checkpoints.write(file, settings, run.state())
                     written = time.monotonic()
-                run.advance(loss_of, tuple(part.to(device) for part in batch))
+                n = n_rows(len(source), recipe.rows_per_step, run.step)
+                run.advance(loss_of, tuple(part.to(device) for part in batch), n)
                 run.seconds = time.monotonic() - began
                 bar.update()
 
             run.close_epoch(len(source))
             if held_out is not None:
-                run.judge(run.validate(source, held_out))
+                run.judge(peers.agree(run.validate(source, held_out)))
             run.history.seconds.append(time.monotonic() - began)
             run.epoch, run.step, run.total, run.seconds = run.epoch + 1, 0, 0.0, 0.0
             bar.set_postfix(_latest(run.history))
@@ -129,7 +154,7 @@ def fit(
         if not run.finished:
             converge(method)  # one power iteration per step runs a little behind
             run.finished = True
-            if file is not None:
+            if file is not None and peers.leads:
                 checkpoints.write(file, settings, run.state())
         run.settle(source)
     with own_randomness(seed, device):
@@ -150,6 +175,8 @@ class _Run:
     recipe: Recipe
     optimizer: Optimizer
     schedule: LRScheduler | None
+    peers: Team = Team()
+    seed: int = 0
     history: History = field(default_factory=History)
     best: dict[str, Any] | None = None
     lowest: float = math.inf  # validation value of the best epoch
@@ -168,17 +195,30 @@ class _Run:
             self.device.type, enabled=self.recipe.precision == "fp16"
         )
 
-    def advance(self, loss_of: Callable[..., Tensor], batch: Data) -> None:
-        """One step of the optimiser, on a batch cut into `accumulate` pieces."""
+    def advance(self, loss_of: Callable[..., Tensor], batch: Data, n: int) -> None:
+        """One step of the optimiser, on this process's part of a batch of n rows.
+
+        The part is cut into `accumulate` pieces. Each counts by its share of the rows; over
+        processes gradients are averaged, not summed.
+        """
         self.optimizer.zero_grad()
-        n = len(batch[0])
-        pieces = max(1, min(self.recipe.accumulate or 1, n // 2))  # batch norm needs two rows
-        parts = zip(*(part.tensor_split(pieces) for part in batch), strict=True)
+        self._refresh_norms()
+        if self.peers.ranks > 1:  # a function of the step, so that nothing of it needs saving
+            torch.manual_seed(
+                draws(self.seed, self.epoch, self.step, self.peers.rank).initial_seed()
+            )
+        pieces = max(
+            1, min(self.recipe.accumulate or 1, len(batch[0]) // 2)
+        )  # batch norm needs two
+        parts = list(zip(*(part.tensor_split(pieces) for part in batch), strict=True))
         for i, part in enumerate(parts if pieces > 1 else [batch]):
-            with _held_norms(self.method) if i else nullcontext():
+            with (
+                _held_norms(self.method) if i else nullcontext(),
+                self.peers.quietly(loss_of) if i < pieces - 1 else nullcontext(),
+            ):
                 loss, value = self._loss(loss_of, part)
-            share = len(part[0]) / n
-            self.scaler.scale(loss if pieces == 1 else loss * share).backward()
+                share = len(part[0]) * self.peers.ranks / n
+                self.scaler.scale(loss if share == 1 else loss * share).backward()
             self.total += value * len(part[0])
         self.rate = float(self.optimizer.param_groups[0]["lr"])
         scale = self.scaler.get_scale()
@@ -190,6 +230,13 @@ class _Run:
             self._move_schedule()
         self.step += 1
         self.steps += 1
+
+    def _refresh_norms(self) -> None:
+        """Power iterations that are due, if the recipe has them less often than every step."""
+        every = self.recipe.refresh or 1
+        if every > 1 and (self.steps < FAST_STEPS or self.steps % every == 0):
+            for norm in _norms(self.method):
+                norm.refresh()
 
     def _loss(self, loss_of: Callable[..., Tensor], batch: Data) -> tuple[Tensor, float]:
         with _explaining(f"at epoch {self.epoch}, step {self.step}"):
@@ -212,7 +259,8 @@ class _Run:
 
     def close_epoch(self, n: int) -> None:
         """Note the epoch's mean loss and rate, and move the schedule."""
-        self.history.loss.append(self.total / n)
+        self.peers.align(self.method)  # batch norm has seen other rows in each process
+        self.history.loss.append(self.peers.total(self.total) / n)
         self.history.lr.append(self.rate)
         if not self.recipe.moves_per_step:
             self._move_schedule()
@@ -297,10 +345,22 @@ def _explaining(where: str) -> Iterator[None]:
         raise DivergenceError(f"the loss cannot be computed {where}: {error}. {REMEDY}") from error
 
 
+def _norms(method: Method) -> list[SpectralNorm]:
+    return [module for module in method.modules() if isinstance(module, SpectralNorm)]
+
+
+def _first_statistics(method: Method, source: Source, seed: int) -> None:
+    """Batch norm of a fresh network knows no data: features for the start would mean nothing."""
+    norms = [m for m in method.modules() if isinstance(m, _BatchNorm)]
+    if any(norm.num_batches_tracked == 0 for norm in norms):
+        x, *_ = source.some(INITIAL_POINTS, seed)
+        recalibrate_batch_norm(getattr(method, "f", method), x.split(128))
+
+
 @contextmanager
 def _held_norms(method: Method) -> Iterator[None]:
     """One power iteration per step, not per piece: all pieces see the same weights."""
-    norms = [m for m in method.modules() if isinstance(m, SpectralNorm) and m.training]
+    norms = [norm for norm in _norms(method) if norm.training]
     for norm in norms:
         norm.training = False
     yield
@@ -363,6 +423,14 @@ def _check(source: Source, checkpoint_every: int | None) -> None:
         raise ValueError("the source has no rows; give at least one")
     if checkpoint_every is not None and checkpoint_every < 1:
         raise ValueError(f"checkpoint_every={checkpoint_every} is not at least 1")
+
+
+def _check_shares(peers: Team, last: int) -> None:
+    if last < peers.ranks:
+        raise ValueError(
+            f"the last batch has {last} rows for {peers.ranks} processes; "
+            "choose a batch size that leaves more, or fewer processes"
+        )
 
 
 def _check_bound(method: Method, recipe: Recipe, steps: int) -> None:

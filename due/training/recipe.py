@@ -70,6 +70,9 @@ class Recipe:
         Epochs without improvement on held-out rows after which training stops.
     precision
         "float32", "bf16" or "fp16": autocast of the forward pass. Factorisations stay in float64.
+    refresh
+        Steps between power iterations of the spectral norms, from step 100 on; before, and with 1,
+        every step has one. In between σ follows the weights to first order, at almost no cost.
     accumulate
         Pieces into which a batch is cut, one forward and backward pass each: less memory for the
         same step.
@@ -97,6 +100,7 @@ class Recipe:
     epochs: int | None = argument(None, check_whole)
     patience: int | None = argument(None, or_none(check_whole))
     precision: str | None = argument(None, one_of(PRECISIONS))
+    refresh: int | None = argument(None, check_whole)
     accumulate: int | None = argument(None, check_whole)
     compile: bool | None = None
 
@@ -178,6 +182,7 @@ DEFAULTS = Recipe(
     batch_size=ALL,
     epochs=100,
     precision="float32",
+    refresh=1,
     accumulate=1,
     compile=False,
 )

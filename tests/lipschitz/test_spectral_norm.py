@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from due.lipschitz import SpectralNorm, constrain, converge, fold, lipschitz_ratios
 from due.lipschitz.operators import adjoint, apply, is_pointwise
+from due.lipschitz.spectral_norm import bound_operator
 from due.networks import FCResNet
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")
@@ -412,3 +413,49 @@ def test_repr_tells_c():
     assert "SpectralLinear(in_features=3, out_features=2, bias=True, c=0.5)" in repr(
         bounded(nn.Linear(3, 2), (3,))
     )
+
+
+LAYERS = {
+    "linear": (lambda: nn.Linear(6, 5), (6,)),
+    "convolution": (lambda: nn.Conv2d(3, 4, 3, stride=2, padding=1), (3, 9, 9)),
+    "groups": (lambda: nn.Conv2d(4, 6, 3, padding=1, groups=2), (4, 7, 7)),
+    "transposed": (lambda: nn.ConvTranspose2d(3, 4, 3, stride=2), (3, 5, 5)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_between_refreshes_sigma_is_linear_in_the_weight(name):
+    make, shape = LAYERS[name]
+    torch.manual_seed(0)
+    plain: Any = make()
+    layer = bound_operator(plain.double(), 0.5, shape)
+    layer.converge()
+    with torch.enable_grad():
+        exact = layer.sigma()
+        (want,) = torch.autograd.grad(exact, layer.raw_weight)
+    layer.refresh()
+    (found,) = torch.autograd.grad(layer.sigma(), layer.raw_weight)
+    torch.testing.assert_close(layer.sigma(), exact, rtol=1e-4, atol=0)
+    torch.testing.assert_close(found, want, rtol=0, atol=1e-2 * float(want.abs().max()))
+
+    v, before, change = layer.v.clone(), layer.sigma(), 0.1 * torch.randn_like(layer.raw_weight)
+    with torch.no_grad():
+        layer.raw_weight.add_(change)
+    layer.train()
+    assert layer.weight.shape == change.shape
+    assert torch.equal(layer.v, v)  # no power iteration of its own
+    assert layer.G is not None
+    if name != "groups":  # there the largest group may change
+        torch.testing.assert_close(layer.sigma() - before, (layer.G * change).sum())
+
+
+def test_a_weight_well_below_the_bound_is_left_alone():
+    layer = bound_operator(nn.Linear(4, 4), 100.0, (4,))
+    layer.refresh()
+    assert layer.weight is layer.raw_weight
+    assert layer.G is not None and not layer.G.any()
+    twin = bound_operator(nn.Linear(4, 4), 100.0, (4,))
+    twin.load_state_dict(layer.state_dict())
+    assert twin.slack
+    layer.release()
+    assert layer.G is None and not layer.slack

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from due.gp import Gaussian, InducingGP, Softmax
-from due.lipschitz import constrain
+from due.lipschitz import constrain, layers
 from due.methods import due as due_module
 from due.methods.due import DUE
 from due.methods.method import Method, Train
@@ -17,9 +17,18 @@ from due.methods.softmax import SoftmaxNetwork
 from due.methods.treatment_due import TreatmentDUE
 from due.networks import AppendTreatment, FCResNet
 from due.rows.source import Data, Source, Table, draws, plan
-from due.training import Recipe, fit
+from due.training import Recipe, fit, loop
 
-from .toys import Interrupt, Recorder, Regression, assert_same_run, counted, run, wave
+from .toys import (
+    Interrupt,
+    Recorder,
+    Regression,
+    assert_same_run,
+    counted,
+    interrupt,
+    run,
+    wave,
+)
 
 J = 8
 
@@ -331,3 +340,27 @@ def test_the_gradients_of_all_processes_are_those_of_one(name):
         pieces = [gradient(part, len(part[0]) / n) for part in parts]
         for want, *got in zip(gradient(whole, 1.0), *pieces, strict=True):
             assert torch.allclose(torch.stack(got).sum(0), want, atol=1e-9)
+
+
+def test_power_iterations_now_and_then_hold_the_bound_and_resume_exactly(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "FAST_STEPS", 2)
+    recipe = Recipe(lr=0.02, batch_size=16, epochs=6, refresh=4)
+    source = Table(*rows_for("due-classes"))
+
+    def train(at: int | None = None, **arguments: Any) -> tuple[Any, Any]:
+        method = METHODS["due-classes"]()
+        interrupt(method.f, at)
+        return method, fit(method, source, recipe, **arguments)
+
+    want = train()
+    file = tmp_path / "c.pt"
+    with pytest.raises(Interrupt):
+        train(18, checkpoint=file, checkpoint_every=1)
+    assert any(name.endswith(".G") for name in torch.load(file, weights_only=True)["method"])
+    assert_same_run(train(checkpoint=file), want)
+    assert max(layers(want[0].f, torch.zeros(2, 3)).values()) <= 0.95 * 1.001
+    each = METHODS["due-classes"]()
+    fit(each, source, Recipe(refresh=1).over(recipe))
+    x = source.data[0]
+    found = (want[0].predict(x) - each.predict(x)).abs().max().item()
+    assert 0 < found < 0.05  # another approximation of the same constraint

@@ -1,6 +1,7 @@
 """A data file: under DUE_DATA if it is there, else downloaded once, checked and cached."""
 
 import os
+import sys
 from pathlib import Path
 
 import pooch
@@ -39,7 +40,8 @@ def fetch(name: str, url: str, checksum: str, *, cache: Path | None = None) -> P
         return own
     folder = cache or pooch.os_cache("due")
     try:
-        return Path(pooch.retrieve(url, known_hash=checksum, fname=name, path=folder))
+        bar = sys.stderr.isatty()
+        return Path(pooch.retrieve(url, checksum, fname=name, path=folder, progressbar=bar))
     except (OSError, ValueError) as error:  # requests' errors are OSErrors, a bad hash a ValueError
         if (response := getattr(error, "response", None)) is not None:
             response.close()  # pooch leaves a refused one open

@@ -1,9 +1,5 @@
 import hashlib
-import threading
-from collections.abc import Iterator
-from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -14,28 +10,9 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 NAME = "set/file.bin"
 
 
-class Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 @pytest.fixture(autouse=True)
-def no_proxy_no_data(monkeypatch):
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+def no_data(monkeypatch):
     monkeypatch.delenv("DUE_DATA", raising=False)
-
-
-@pytest.fixture
-def site(tmp_path) -> Iterator[tuple[Path, str]]:
-    """A folder and the address that serves it."""
-    folder = tmp_path / "site"
-    folder.mkdir()
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=folder)) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield folder, f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def test_downloads_once_then_reads_the_cache(site, tmp_path):
@@ -84,7 +61,7 @@ def test_a_missing_file_names_address_and_remedy(site, tmp_path):
 
 
 def test_without_network_the_remedy_is_named(tmp_path):
-    with ThreadingHTTPServer(("127.0.0.1", 0), Quiet) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as server:
         closed = server.server_port  # nobody listens once the block ends
     with pytest.raises(DownloadError, match="DUE_DATA=FOLDER"):
         fetch(NAME, f"http://127.0.0.1:{closed}/f", SHA256, cache=tmp_path / "cache")

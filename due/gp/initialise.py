@@ -9,11 +9,13 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from due.gp.collapsed import set_optimal_q
 from due.gp.inducing import InducingGP
 from due.gp.kernels import Kernel, squared_distance
 from due.gp.shapes import Features
+from due.lipschitz import recalibrate_batch_norm
 
 INITIAL_POINTS = 1000  # p of Algorithm 1
 
@@ -40,6 +42,14 @@ def evaluate(f: nn.Module, X: Tensor) -> Features:
     h = torch.cat([f(part.to(device)) for part in X.split(256)])
     f.train(training)
     return h
+
+
+def first_features(f: nn.Module, X: Tensor) -> Features:
+    """f(X) of a network that may not have been trained: its batch norm first learns from X."""
+    norms = [m for m in f.modules() if isinstance(m, _BatchNorm)]
+    if len(X) > 1 and any(norm.num_batches_tracked == 0 for norm in norms):
+        recalibrate_batch_norm(f, X.tensor_split(-(-len(X) // 128)))
+    return evaluate(f, X)
 
 
 def initialise(

@@ -13,6 +13,7 @@ from due.gp.inducing import InducingGP
 from due.gp.initialise import (
     INITIAL_POINTS,
     evaluate,
+    first_features,
     initialise,
     nearest_rows,
     spread_rows,
@@ -82,7 +83,7 @@ class DeepGP(Method):
             setattr(self, name, self.reference.new_empty(0))
         numbers = source.sample(INITIAL_POINTS, seed)
         x, y, *_ = source.take(numbers)
-        h = evaluate(self.f, x)
+        h = first_features(self.f, x)
         self.gp.place(*initialise(h, len(self.gp.Z), seed))
         if self.inducing != "free":
             self._settle_on(x, h, numbers)

@@ -16,8 +16,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from due.gp import Gaussian, Normal, evaluate
-from due.gp.initialise import INITIAL_POINTS
+from due.gp import Gaussian, Normal
+from due.gp.initialise import INITIAL_POINTS, first_features
 from due.gp.shapes import Features, Inputs, Labels, PerRow, Scalar, Values, Weights
 from due.gp.softmax import mean_field
 from due.methods.method import Folded, Train, weighted_mean
@@ -40,7 +40,7 @@ class SNGP(Folded):
         self.n_data = len(source)
         x, *_ = source.some(INITIAL_POINTS, seed)
         if len(x) > 1:
-            self.gp.set_lengthscale(evaluate(self.f, x))
+            self.gp.set_lengthscale(first_features(self.f, x))
 
     def forward(self, x: Inputs, y: Inputs, weights: Weights = None) -> Scalar:
         """−log p(β | data)/N = ridge ‖β‖² / 2N + mean_i w_i loss_i."""

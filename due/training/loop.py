@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from tqdm import tqdm
 
-from due.lipschitz import SpectralNorm, converge, recalibrate_batch_norm
+from due.lipschitz import SpectralNorm, converge
 from due.methods.method import Method
 from due.rows.randomness import own_randomness
 from due.rows.source import Data, Source, draws, n_rows, n_steps
@@ -31,7 +30,6 @@ from due.training.recipe import PRECISIONS, Recipe
 
 CHECKPOINT_SECONDS = 30.0
 FAST_STEPS = 100  # at first weights move so fast that every step has its power iteration
-INITIAL_POINTS = 1000
 LINEAR_ALGEBRA_ERRORS = (np.linalg.LinAlgError, torch._C._LinAlgError)  # type: ignore[attr-defined]
 
 
@@ -97,8 +95,6 @@ def fit(
 
     with own_randomness(seed, device), peers.explaining():
         if start and peers.leads:
-            if file is None or not file.exists():
-                _first_statistics(method, source, seed)
             method.start(source, seed)
         elif start:  # all else that the start sets arrives with the parameters
             method.n_data = len(source)
@@ -347,14 +343,6 @@ def _explaining(where: str) -> Iterator[None]:
 
 def _norms(method: Method) -> list[SpectralNorm]:
     return [module for module in method.modules() if isinstance(module, SpectralNorm)]
-
-
-def _first_statistics(method: Method, source: Source, seed: int) -> None:
-    """Batch norm of a fresh network knows no data: features for the start would mean nothing."""
-    norms = [m for m in method.modules() if isinstance(m, _BatchNorm)]
-    if any(norm.num_batches_tracked == 0 for norm in norms):
-        x, *_ = source.some(INITIAL_POINTS, seed)
-        recalibrate_batch_norm(getattr(method, "f", method), x.split(128))
 
 
 @contextmanager

@@ -407,7 +407,9 @@ def test_bad_parameters(Estimator, parameter, message):
 
 
 def test_bad_parameters_of_one_kind():
-    with pytest.raises(ValueError, match="bound='tight' is not one of auto, collapsed, elbo, exact"):
+    with pytest.raises(
+        ValueError, match="bound='tight' is not one of auto, collapsed, elbo, exact"
+    ):
         fitted(DUERegressor, *data(), bound="tight")
     with pytest.raises(ValueError, match="probabilities='sum' is not one of exact, monte_carlo"):
         fitted(DUEClassifier, *data(), probabilities="sum")

@@ -83,7 +83,9 @@ def test_resume_with_other_recipes(tmp_path, optimizer, recipe):
 def test_checkpoint_by_the_clock(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
     with pytest.raises(Interrupt):
-        run(tmp_path / "deep" / "c.pt", interrupt_at=5, checkpoint_every=None)
+        run(
+            tmp_path / "deep" / "c.pt", interrupt_at=6, checkpoint_every=None
+        )  # batch norm took one
     saved = torch.load(tmp_path / "deep" / "c.pt", weights_only=True)
     assert saved["steps"] == 4
 

@@ -16,6 +16,7 @@ from due.methods.svdkl import GridGP, SVDKLSoftmax, check_grid
 from due.networks import FeedForward
 from due.rows.checks import (
     argument,
+    check_flag,
     check_not_negative,
     check_positive,
     check_rows,
@@ -149,7 +150,7 @@ class SNGPClassifier(Classifier):
     n_random_features: int = argument(1024, check_whole)
     ridge: float = argument(1.0, check_positive)
     curvature: str = argument("one", one_of(CURVATURES))
-    layer_norm: bool = False
+    layer_norm: bool = argument(False, check_flag)
     _recipe = Recipe(head_lr=1e-2).over(Classifier._recipe)
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> SNGPSoftmax:

@@ -13,7 +13,7 @@ from due.estimators.network import estimator
 from due.estimators.regressor import Moments
 from due.gp.kernels import KINDS
 from due.methods.exact_gp import ExactGP
-from due.rows.checks import argument, check_rows, check_training, check_whole, one_of
+from due.rows.checks import argument, check_flag, check_rows, check_training, check_whole, one_of
 from due.rows.scale import Floats, Scale, fit_covariate_scale, fit_input_scale, fit_scale
 from due.rows.study import Study
 from due.storage.estimator import Found, Memory, SavedEstimator, part, prefixed, recall_columns
@@ -56,7 +56,7 @@ class ExactGPRegressor(RegressorMixin, SavedEstimator):
 
     kernel: str = argument("matern32", one_of(KINDS))
     steps: int = argument(100, check_whole)
-    scale_inputs: bool = True
+    scale_inputs: bool = argument(True, check_flag)
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Learn the hyper-parameters from rows X and targets y, (N,), and keep the rows."""

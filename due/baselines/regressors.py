@@ -11,7 +11,7 @@ from due.estimators.regressor import Regressor
 from due.methods.gaussian import GaussianNetwork
 from due.methods.sngp import SNGPGaussian
 from due.methods.svdkl import GridGP, SVDKLGaussian, check_grid
-from due.rows.checks import argument, check_positive, check_whole, or_none
+from due.rows.checks import argument, check_flag, check_positive, check_whole, or_none
 from due.training import Recipe
 
 
@@ -91,7 +91,7 @@ class SNGPRegressor(PlainRegressor):
     n_random_features: int = argument(1024, check_whole)
     ridge: float = argument(1.0, check_positive)
     sigma2: float | None = argument(None, or_none(check_positive))
-    layer_norm: bool = False
+    layer_norm: bool = argument(False, check_flag)
     _recipe = Recipe(head_lr=1e-2).over(PlainRegressor._recipe)
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> SNGPGaussian:

@@ -21,7 +21,7 @@ from due.methods.due import BOUNDS, FINISHES, INDUCING, PLACEMENTS
 from due.methods.method import Method
 from due.methods.treatment_due import TreatmentDUE
 from due.networks import AppendTreatment, PreactivationResNet, n_features
-from due.rows.checks import argument, check_positive, check_whole, one_of, or_none
+from due.rows.checks import argument, check_flag, check_positive, check_whole, one_of, or_none
 from due.rows.scale import Floats, fit_covariate_scale, fit_scale
 from due.rows.source import Table, canonical
 from due.rows.study import Study
@@ -95,7 +95,7 @@ class DUECATE(UncertainEffectNetwork):
     n_inducing: int = argument(100, check_whole)
     kernel: str = argument("matern32", one_of(KINDS))
     treatment: str = argument("features", one_of(PLACES))
-    own_scale: bool = True
+    own_scale: bool = argument(True, check_flag)
     inducing: str = argument("free", one_of(INDUCING))
     placement: str = argument("kmeans", one_of(PLACEMENTS))
     bound: str = argument("auto", one_of(BOUNDS))

@@ -19,6 +19,7 @@ from due.predictor import ClassPredictor
 from due.rows.checks import (
     argument,
     check_classes,
+    check_flag,
     check_fraction,
     check_rows,
     check_training,
@@ -28,7 +29,10 @@ from due.rows.checks import (
 )
 from due.rows.scale import Floats
 from due.rows.source import canonical
+from due.storage.atomic import StorageError
 from due.training import Recipe
+
+WIDE = 4096  # bytes of a label
 
 
 class ClassUncertainty(NamedTuple):
@@ -87,8 +91,20 @@ class Classifier(ClassifierMixin, NetworkEstimator):
         return {"classes": self.classes_.tolist(), "classes_dtype": self.classes_.dtype.str}
 
     def _relearn(self, learned: dict[str, Any]) -> None:
-        dtype = learned["classes_dtype"]
-        self.classes_ = np.array(learned["classes"], dtype=object if dtype == "|O" else dtype)
+        self.classes_ = _labels(learned["classes"], learned["classes_dtype"])
+
+
+def _labels(values: list[Any], dtype: str) -> NDArray[Any]:
+    """The labels of a file, in the dtype they had; a width that none of them needs is not taken."""
+    given, plain = np.dtype(dtype), np.array(values)
+    if given.kind not in "OUSbiuf":
+        raise StorageError(f"its field estimator.classes_dtype is {dtype!r}, not one of labels")
+    if given.kind in "US" and given.itemsize > max(plain.dtype.itemsize, WIDE):
+        given = plain.dtype
+    labels = np.array(values, dtype=given)
+    if len(labels) < 2 or len(set(values)) < len(values) or labels.tolist() != values:
+        raise StorageError(f"its fields estimator.classes and classes_dtype ({dtype}) do not agree")
+    return labels
 
 
 @estimator
@@ -154,13 +170,13 @@ random_state, device, verbose
 
     n_inducing: int | None = argument(None, or_none(check_whole))
     kernel: str = argument("rbf", one_of(KINDS))
-    shared_kernel: bool = True
+    shared_kernel: bool = argument(True, check_flag)
     inducing: str = argument("free", one_of(INDUCING))
     placement: str = argument("kmeans", one_of(PLACEMENTS))
-    column_scales: bool = True
+    column_scales: bool = argument(True, check_flag)
     samples: int | None = argument(None, or_none(check_whole))
     calibration_fraction: float | None = argument(None, or_none(check_fraction))
-    warm_start_q: bool = True
+    warm_start_q: bool = argument(True, check_flag)
     probabilities: str = argument("exact", one_of(METHODS))
     _recipe = Recipe(lr=5e-4, head_lr=5e-3, warm_up=20, patience=20)
 

@@ -16,6 +16,8 @@ from due.networks import FCResNet, ScaledInputs, n_features
 from due.predictor import Predictor
 from due.rows.checks import (
     argument,
+    check_device,
+    check_flag,
     check_fraction,
     check_positive,
     check_rows,
@@ -84,8 +86,8 @@ class Trained(Fitted, SavedEstimator):
     recipe: Recipe | None = None
     validation_fraction: float = argument(0.0, check_fraction)
     random_state: Any = None
-    device: str = "cpu"
-    verbose: bool = False
+    device: str = argument("cpu", check_device)
+    verbose: bool = argument(False, check_flag)
 
     @abstractmethod
     def _build(self, shape: torch.Size, T: int, n: int) -> Method:
@@ -204,8 +206,8 @@ class NetworkEstimator(Trained):
     column_scales = False  # whether the default network learns a scale per column
     extractor: Extractor | None = field(default=None, kw_only=False)
     c: float | None = argument(0.95, or_none(check_positive))
-    scale_inputs: bool = True
-    warm_start: bool = False
+    scale_inputs: bool = argument(True, check_flag)
+    warm_start: bool = argument(False, check_flag)
 
     @abstractmethod
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> Method:

@@ -6,6 +6,7 @@ from dataclasses import field, fields, is_dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
@@ -64,6 +65,21 @@ check_whole = at_least(1)
 check_positive = _number(lambda value: 0 < value < math.inf, "a number above 0")
 check_not_negative = _number(lambda value: 0 <= value < math.inf, "a number of at least 0")
 check_fraction = _number(lambda value: 0 <= value < 1, "in [0, 1); 0.2 takes a fifth, 0 nothing")
+
+
+check_flag = _rule(lambda value: isinstance(value, bool | np.bool_), "True or False")
+
+
+def check_device(name: str, value: Any) -> None:
+    """A device that this machine has."""
+    try:
+        torch.empty(0, device=value)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise ValueError(
+            f"{name}={value!r} cannot be used on this machine ({reason}); give {name}='cpu', or a "
+            "device that torch finds"
+        ) from error
 
 
 def check_share(name: str, value: Any) -> None:

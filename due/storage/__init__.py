@@ -1,5 +1,6 @@
 """Saved models: a directory with `config.json` and safetensors, never pickle."""
 
-from due.storage.files import StorageError, atomic_write, load, save
+from due.storage.atomic import StorageError, atomic_write
+from due.storage.files import altered, load, save
 
-__all__ = ["StorageError", "atomic_write", "load", "save"]
+__all__ = ["StorageError", "altered", "atomic_write", "load", "save"]

@@ -1,5 +1,9 @@
-"""A training run on disk: written all or nothing, read without pickle's code, refused if other."""
+"""A training run on disk: written all or nothing, read without pickle's code, refused if other.
 
+The file is what `torch.save` writes, followed by `MARK` and the SHA-256 of all before it.
+"""
+
+import hashlib
 import io
 import zipfile
 from pathlib import Path
@@ -7,13 +11,18 @@ from typing import Any
 
 import torch
 
-from due.storage.files import StorageError, atomic_write
+from due.storage.atomic import StorageError, atomic_write
+from due.storage.files import read_once
+
+MARK = b"due sha256"
 
 
 def write(file: Path, settings: dict[str, Any], state: dict[str, Any]) -> None:
     """Put the run in place of what the file holds."""
     buffer = io.BytesIO()
     torch.save({"settings": settings, **state}, buffer)
+    seal = MARK + hashlib.sha256(buffer.getbuffer()).digest()
+    buffer.write(seal)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(file, lambda temporary: temporary.write_bytes(buffer.getbuffer()))
@@ -24,14 +33,13 @@ def write(file: Path, settings: dict[str, Any], state: dict[str, Any]) -> None:
         ) from error
 
 
-def read(file: Path, settings: dict[str, Any]) -> dict[str, Any]:
-    """The run in the file, which must have the same settings."""
+def read(file: Path, settings: dict[str, Any], fresh: dict[str, Any]) -> dict[str, Any]:
+    """The run in the file, which must have the same settings and the form of a `fresh` one."""
+    data = read_once(file)
     try:
-        with zipfile.ZipFile(file) as archive:  # torch.load itself checks no checksum
-            if archive.testzip() is not None:
-                raise zipfile.BadZipFile("wrong checksum")
-        saved = dict(torch.load(file, map_location="cpu", weights_only=True))
-        was = saved.pop("settings")
+        archive = _checked(data)
+        saved = dict(torch.load(io.BytesIO(archive), map_location="cpu", weights_only=True))
+        was = dict(saved.pop("settings"))
     except Exception as error:  # torch.load raises many kinds
         raise StorageError(
             f"the checkpoint {file} cannot be read ({type(error).__name__}). It is damaged or "
@@ -40,11 +48,88 @@ def read(file: Path, settings: dict[str, Any]) -> dict[str, Any]:
     changes = [
         f"{name} was {was.get(name, 'absent')}, is {settings.get(name, 'absent')}"
         for name in {**was, **settings}
-        if was.get(name, "absent") != settings.get(name, "absent")
+        if str(was.get(name, "absent")) != str(settings.get(name, "absent"))
     ]
     if changes:
         raise StorageError(
             f"the checkpoint {file} is of another run: {'; '.join(changes)}. "
             "Use the same settings to go on, or delete it to train from the beginning."
         )
+    try:
+        _check_state(saved, fresh)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise StorageError(
+            f"the checkpoint {file} cannot be read: {error}. It was changed: delete it to train "
+            "from the beginning."
+        ) from error
     return saved
+
+
+def _check_state(saved: dict[str, Any], fresh: dict[str, Any]) -> None:
+    """What training makes longer or fills is checked apart from what keeps its form."""
+    if saved.keys() != fresh.keys():
+        raise ValueError(f"it has {sorted(saved)}")
+    grown = ("optimizer", "history", "best")
+    for name in fresh.keys() - set(grown):
+        _check_like(saved[name], fresh[name], name)
+    if saved["best"] is not None:
+        _check_like(saved["best"], fresh["method"], "best")
+    groups = fresh["optimizer"]["param_groups"]
+    _check_like(saved["optimizer"]["param_groups"], groups, "optimizer")
+    for number, state in saved["optimizer"]["state"].items():
+        for name, value in state.items():
+            if type(number) is not int or not (value is None or torch.isfinite(value).all()):
+                raise ValueError(f"{name} of optimizer state {number!r} is not finite")
+    _check_history(saved)
+
+
+def _check_history(saved: dict[str, Any]) -> None:
+    history, epochs = saved["history"], saved["epoch"]
+    lists = {name: history[name] for name in ("loss", "validation", "lr", "seconds")}
+    for name, values in lists.items():
+        numbers = all(value is None or isinstance(value, float) for value in values)
+        lengths = (0, epochs) if name == "validation" else (epochs,)
+        if not isinstance(values, list) or not numbers or len(values) not in lengths:
+            raise ValueError(f"history.{name} is not one number per epoch")
+    best = history["best_epoch"]
+    if not (best is None or (type(best) is int and 0 <= best < max(epochs, 1))):
+        raise ValueError(f"history.best_epoch is {best!r}")
+    if type(history["stopped_early"]) is not bool or len(history) != len(lists) + 2:
+        raise ValueError("history has other fields")
+
+
+def _check_like(value: Any, like: Any, where: str) -> None:
+    """Of the same form: types, keys, lengths, shapes; numbers count upwards and are not NaN."""
+    if isinstance(like, torch.Tensor):
+        same = isinstance(value, torch.Tensor) and value.shape == like.shape
+        if not same or value.dtype != like.dtype or not torch.isfinite(value).all():
+            raise ValueError(f"{where} is not a finite {like.dtype} of shape {tuple(like.shape)}")
+    elif isinstance(like, dict):
+        if not isinstance(value, dict) or value.keys() != like.keys():
+            raise ValueError(f"{where} has other fields")
+        for name, part in like.items():
+            _check_like(value[name], part, f"{where}.{name}")
+    elif isinstance(like, list | tuple):
+        if not isinstance(value, list | tuple) or len(value) != len(like):
+            raise ValueError(f"{where} has another length")
+        for i, part in enumerate(like):
+            _check_like(value[i], part, f"{where}[{i}]")
+    elif isinstance(like, float) or (type(like) is int and type(value) is float):
+        if type(value) not in (int, float) or value != value:
+            raise ValueError(f"{where} is {value!r}")
+    elif type(value) is not type(like) or (type(like) is int and value < 0):
+        raise ValueError(f"{where} is {value!r}")
+
+
+def _checked(data: bytes) -> bytes:
+    """The archive without its seal; nothing in it may take more memory than the file itself."""
+    end = len(data) - len(MARK) - 32
+    if end < 0 or data[end : end + len(MARK)] != MARK:
+        raise ValueError("no checksum")
+    archive = data[:end]
+    if hashlib.sha256(archive).digest() != data[-32:]:
+        raise ValueError("wrong checksum")
+    with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in opened.infolist()):
+            raise zipfile.BadZipFile("compressed")
+    return archive

@@ -1,6 +1,7 @@
 """An estimator as a directory: `config.json` and safetensors, never pickle."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -10,8 +11,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from due.storage import files
-from due.storage.files import StorageError
+from due.rows.checks import check_arguments
+from due.storage import files, probe
+from due.storage.atomic import StorageError
+from due.storage.limits import check_numbers, check_row, rebuilding
+from due.storage.schema import check_config
 
 PUBLIC = ("due.estimators", "due.baselines")  # where a wrapper looks for what it wraps
 Tensors = dict[str, Tensor]
@@ -46,17 +50,44 @@ class SavedEstimator(BaseEstimator):
     def _recall(self, found: Found) -> None:
         """Be fitted, as the one whose `_memory` is in `found`; the parameters are set."""
 
-    def save(self, path: str | Path) -> None:
-        """Write the fitted estimator to the directory `path`: `config.json` and safetensors."""
-        files.save(path, *self._state())
+    def save(
+        self,
+        path: str | Path,
+        extra: Mapping[str, Any] | None = None,
+        copies: Mapping[str, str] | None = None,
+    ) -> None:
+        """Write the fitted estimator to the directory `path`: `config.json` and safetensors.
+
+        `extra` are more parts of the configuration, plain JSON, such as the encoders of a table;
+        the checksum covers them too. `copies` are more files for people to read, by name.
+        """
+        config, tensors = self._state()
+        form, answers = probe.take(self)
+        config = {**(extra or {}), **config, **({"probe": form} if form else {})}
+        files.save(path, config, {**tensors, **answers}, copies)
 
     @classmethod
-    def load(cls, path: str | Path, extractor: Any = None, device: str | None = None) -> Self:
+    def load(
+        cls,
+        path: str | Path,
+        extractor: Any = None,
+        device: str | None = None,
+        *,
+        verify: bool = True,
+    ) -> Self:
         """The estimator saved at `path`; one with an extractor of its own needs it again here.
 
-        `device` is where it predicts from now on; None is where it was trained.
+        `device` is where it predicts from now on; None is where it was trained. It must answer as
+        it did when it was saved; `verify=False` does not ask it.
         """
-        return cls._restore(Found(path, *files.load(path), extractor, device))
+        config, tensors = files.load(path)
+        with rebuilding(path, tensors):
+            check_numbers(tensors)
+            own, answers = probe.split(tensors)
+            model = cls._restore(Found(path, config, own, extractor, device))
+            if verify:
+                probe.compare(model, config.get("probe", {}), answers)
+        return model
 
     def _state(self) -> tuple[dict[str, Any], Tensors]:
         check_is_fitted(self)
@@ -74,12 +105,15 @@ class SavedEstimator(BaseEstimator):
                 f"{found.path} holds {saved.get('name', 'no estimator')}, not a {cls.__name__}: "
                 "load it with the class that saved it"
             )
+        check_config(config)
+        check_row(saved.get("row_shape", []), tensors)
         if saved["own_extractor"] and found.extractor is None:
             raise StorageError(
                 f"{found.path} was fitted with an extractor of its own: pass the same function as "
                 "extractor=, because a file never says what code to run"
             )
         self: Self = unfitted(cls, saved, found)
+        check_arguments(self)
         self._recall(found)
         return self
 

@@ -2,57 +2,63 @@
 
 The replacement of `model.safetensors` is the one moment at which a save takes effect, and the
 config in its header is the one that `load` believes, so a process killed at any time leaves a
-whole model, the old or the new. Nothing is pickled: a model from a stranger cannot run code.
+whole model, the old or the new. Nothing is pickled: a model from a stranger cannot run code. The
+header also has a SHA-256 of the whole file, config and names included, in which the digits of the
+sum itself count as zeros. Versions 1 and 2 had a CRC-32 of the tensors alone.
 """
 
+import hashlib
 import json
 import math
 import os
-import sys
+import stat
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
-if sys.platform != "win32":
-    import fcntl
+from due.storage.atomic import StorageError, replaced
 
-FORMAT_VERSION = (
-    2  # 1: before recipes and methods; still read, see `due.storage.estimator.upgraded`
-)
-
-
-class StorageError(ValueError):
-    """A file of ours could not be written or read; the message has the path and the remedy."""
+FORMAT_VERSION = 3  # 1: before recipes and methods; 2: its checksum did not cover the config
+FILE = "model.safetensors"
+LARGEST_HEADER = 100_000_000  # bytes, as in safetensors itself
+SUM = '"sha256":"%s"'
+BLANK = "0" * 64
 
 
-def save(path: str | Path, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+def save(
+    path: str | Path,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    copies: Mapping[str, str] | None = None,
+) -> None:
     """Write a model to the directory `path`, in place of the one it may hold.
 
     `config` is plain JSON (a tuple comes back as a list). The keys `format`, `format_version`,
-    `due_version`, `torch_version` and `crc32` are ours and are set anew.
+    `due_version`, `torch_version` and `copies` are ours and are set anew. `copies` are more files
+    for people to read, such as a model card, by name; `altered` tells which were changed later.
     """
-    path = Path(path)
+    path, copies = Path(path), copies or {}
     _check_json(config)
+    _check_names(copies)
     plain = {name: _plain(name, tensor) for name, tensor in tensors.items()}
-    full = {**config, **_signature(plain)}
+    files = {name: text.encode() for name, text in copies.items()}
+    full = {**config, **_signature(files)}
     text = json.dumps(full, indent=2, allow_nan=False)
-
-    def write(copy: Path) -> None:  # config.json gets its room on the disk before the commit
-        copy.write_text(text + "\n", encoding="utf-8")
-        data = safetensors.torch.save(plain, metadata={"due": text})
-        atomic_write(path / "model.safetensors", lambda file: file.write_bytes(data))
-
+    data = _sealed(safetensors.torch.save(plain, metadata={"due": text, "sha256": BLANK}))
+    files = {FILE: data, "config.json": f"{text}\n".encode(), **files}
     try:
         path.mkdir(parents=True, exist_ok=True)
-        atomic_write(path / "config.json", write)
+        with replaced(path, *files) as new:
+            for file, content in zip(new, files.values(), strict=True):
+                file.write_bytes(content)
     except OSError as error:
         raise StorageError(
             f"could not save to {path}: {error}. A model that was there is whole. "
@@ -62,41 +68,52 @@ def save(path: str | Path, config: Mapping[str, Any], tensors: Mapping[str, Tens
 
 def load(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Config and tensors (on the CPU) of the model in the directory `path`."""
-    file = Path(path) / "model.safetensors"
-    if not file.is_file():
-        raise StorageError(f"no model in {path}: {file} is missing. Give a directory made by save.")
+    file = Path(path) / FILE
+    data = read_once(file, f"no model in {path}: {file} is missing. Give a directory made by save.")
+    config, digest = _read_header(file, data)
+    if digest is not None and digest != _digest(data, digest):
+        raise _damaged(file)
     try:
-        with safe_open(file, framework="pt") as opened:
-            config = _read_config(file, opened.metadata())
-            # clones: a tensor mapped to the file would die with it
-            tensors = {name: opened.get_tensor(name).clone() for name in opened.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise StorageError(
-            f"{file} cannot be read: {error}. It is damaged or no safetensors file: "
-            "copy it again from its source, or save the model anew."
-        ) from error
-    if config.get("crc32") != checksum(tensors[name] for name in sorted(tensors)):
-        raise StorageError(f"{file} is damaged: its checksum is wrong. Copy it again.")
+        tensors = safetensors.torch.load(data)
+    except (SafetensorError, KeyError, AssertionError, ValueError, RuntimeError) as error:
+        raise _unreadable(file, error) from error
+    if digest is None and config.pop("crc32", None) != checksum(
+        tensors[name] for name in sorted(tensors)
+    ):
+        raise _damaged(file)
     return config, tensors
 
 
-def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a temporary file, then put it in place of `path`: all of it or nothing.
+def altered(path: str | Path) -> list[str]:
+    """Names of the model's `copies` that are missing or no longer as `save` wrote them."""
+    path = Path(path)
+    config, _ = load(path)
+    sums = dict(config.get("copies", {}))
+    _check_names(sums)
+    return [
+        name
+        for name, digest in sums.items()
+        if not (path / name).is_file() or _sha256(read_once(path / name)) != digest
+    ]
 
-    The temporary file has a fixed name, so that what a killed process left is overwritten by the
-    next write; writers to the same `path` take turns. `write` must keep the file it is given.
-    """
-    temporary = path.with_name(f".{path.name}.tmp")
-    with _held(temporary):
-        try:
-            write(temporary)
-            with temporary.open("rb+") as file:
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-    _sync_directory(path.parent)
+
+def read_once(file: Path, missing: str = "") -> bytes:
+    """All bytes of a regular file, from one descriptor: it may be replaced meanwhile."""
+    try:
+        descriptor = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # a FIFO would wait
+        with open(descriptor, "rb") as opened:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise StorageError(f"{file} is no regular file. Give one that was saved.")
+            return opened.read()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise StorageError(missing or f"{file} is missing") from error
+    except PermissionError as error:
+        raise StorageError(
+            f"{file} may not be read by this user ({error.strerror}): change its permissions, or "
+            "run as its owner."
+        ) from error
+    except OSError as error:
+        raise _unreadable(file, error) from error
 
 
 def checksum(tensors: Iterable[Tensor]) -> int:
@@ -108,49 +125,42 @@ def checksum(tensors: Iterable[Tensor]) -> int:
     return crc
 
 
-@contextmanager
-def _held(path: Path) -> Iterator[None]:
-    """Hold `path` against other writers; the lock dies with the process."""
-    if sys.platform == "win32":  # which lets nobody replace an open file
-        yield
-        return
-    while True:
-        with path.open("ab") as file:
-            with suppress(OSError):  # some network file systems know no locks
-                fcntl.flock(file, fcntl.LOCK_EX)
-            if not _is_at(file.fileno(), path):  # its writer put it in place while we waited
-                continue
-            yield
-            return
+def _sealed(data: bytes) -> bytes:
+    """The file with its sum in place of the zeros."""
+    blank = (SUM % BLANK).encode()
+    place = data.index(blank)  # quotes inside names and the config are escaped: there is no other
+    seal = (SUM % _sha256(data)).encode()
+    return b"".join((data[:place], seal, data[place + len(blank) :]))
 
 
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
+def _digest(data: bytes, digest: str) -> str | None:
+    """The sum of a file in which `digest` counts as zeros; None if it is not there once."""
+    seal, end = (SUM % digest).encode(), 8 + int.from_bytes(data[:8], "little")
+    place = data.find(seal, 8, end)
+    if place < 0 or data.find(seal, place + 1, end) >= 0:
+        return None
+    whole, view = hashlib.sha256(), memoryview(data)
+    for part in (view[:place], (SUM % BLANK).encode(), view[place + len(seal) :]):
+        whole.update(part)
+    return whole.hexdigest()
 
 
-def _sync_directory(path: Path) -> None:
-    if os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
-def _signature(tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _signature(copies: dict[str, bytes]) -> dict[str, Any]:
+    sums = {"copies": {name: _sha256(data) for name, data in copies.items()}}
     return {
         "format": "due",
         "format_version": FORMAT_VERSION,
         "due_version": _version(),
         "torch_version": str(torch.__version__),
-        "crc32": checksum(tensors[name] for name in sorted(tensors)),
+        **(sums if copies else {}),
     }
 
 
+@cache
 def _version() -> str:
     try:
         return metadata.version("due")
@@ -158,12 +168,22 @@ def _version() -> str:
         return "unknown"
 
 
-def _read_config(file: Path, header: dict[str, str] | None) -> dict[str, Any]:
+def _read_header(file: Path, data: bytes) -> tuple[dict[str, Any], str | None]:
+    """The config, and the sum of the whole file if its version has one."""
+    length = int.from_bytes(data[:8], "little")
+    if not 2 <= length <= min(len(data) - 8, LARGEST_HEADER):
+        raise _unreadable(file, f"a header of {length} bytes in a file of {len(data)}")
     try:
-        config = json.loads((header or {})["due"])
+        header = json.loads(data[8 : 8 + length])["__metadata__"]
+    except (KeyError, TypeError):
+        header = {}
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(file, error) from error
+    try:
+        config = json.loads(header["due"], parse_constant=_refuse)
         version = config["format_version"]
         newer = version > FORMAT_VERSION
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise StorageError(
             f"{file} is a safetensors file, but not a model of due: its header has no config of "
             "ours. Give a directory made by save."
@@ -173,7 +193,30 @@ def _read_config(file: Path, header: dict[str, str] | None) -> dict[str, Any]:
             f"{file} has format version {version}, this due {_version()} reads up to "
             f"{FORMAT_VERSION}. Upgrade due: pip install --upgrade due."
         )
-    return dict(config)
+    if version not in range(1, FORMAT_VERSION + 1):
+        raise _damaged(file)
+    return dict(config), None if version < 3 else str(header.get("sha256"))
+
+
+def _refuse(word: str) -> None:
+    raise ValueError(f"{word} is no number in JSON")
+
+
+def _damaged(file: Path) -> StorageError:
+    return StorageError(f"{file} is damaged: its checksum is wrong. Copy it again.")
+
+
+def _unreadable(file: Path, reason: object) -> StorageError:
+    return StorageError(
+        f"{file} cannot be read: {reason}. It is damaged or no safetensors file: "
+        "copy it again from its source, or save the model anew."
+    )
+
+
+def _check_names(copies: Mapping[str, str]) -> None:
+    for name in copies:
+        if name in (FILE, "config.json") or name.startswith(".") or Path(name).name != name:
+            raise StorageError(f"a copy cannot be named {name!r}: give the name of a new file")
 
 
 def _plain(name: str, tensor: Tensor) -> Tensor:

@@ -14,11 +14,14 @@ from due.lipschitz import Constraint, apply_constraints, constraints
 from due.methods.due import DUE, DeepGP
 from due.methods.treatment_due import TreatmentDUE
 from due.networks import FCResNet, FeedForward, ReversibleConvNet, ReversibleNet
-from due.storage import files
-from due.storage.files import StorageError
+from due.storage import files, probe
+from due.storage.atomic import StorageError
+from due.storage.limits import check_numbers, rebuilding
+from due.storage.schema import MODEL
 
 DROPPED = ("likelihood.epsilon", "likelihood.plain_epsilon")  # points of an earlier integral
 MORE = ("bound", "finish", "inducing", "placement", "refresh")  # than the first files said
+DIMENSIONS = {"reference": 2, "arm0": 2, "arm1": 2, "calibration": 1, "sharpness": 1, "age": 1}
 Model = TypeVar("Model", bound=nn.Module)
 NETWORKS: dict[str, type[nn.Module]] = {
     "FCResNet": FCResNet,
@@ -30,7 +33,9 @@ NETWORKS: dict[str, type[nn.Module]] = {
 
 def save(model: DUE, path: str | Path) -> None:
     """Write the model to the directory `path`, atomically and without pickle."""
-    files.save(path, {"model": describe(model)}, model.state_dict())
+    form, answers = _probe(model)
+    config = {"model": describe(model), **({"probe": form} if form else {})}
+    files.save(path, config, {**model.state_dict(), **answers})
 
 
 def load(path: str | Path, f: nn.Module | None = None) -> DUE:
@@ -45,7 +50,33 @@ def load(path: str | Path, f: nn.Module | None = None) -> DUE:
             f"{path} holds no bare DUE model; an estimator is loaded by its own class, as in "
             "DUEClassifier.load"
         )
-    return rebuild(config["model"], tensors, f)
+    with rebuilding(path, tensors):
+        check_numbers(tensors)
+        own, was = probe.split(tensors)
+        MODEL(config["model"], "model")
+        model: DUE = rebuild(config["model"], own, f)
+        probe.check_form(config.get("probe", {}), was)
+        if was:
+            rows = was.pop("rows").numpy()
+            probe.check_answers(_answers(model, rows), was)
+    return model
+
+
+def _probe(model: DUE) -> tuple[probe.Form, dict[str, Tensor]]:
+    """What the model says of made-up rows, if its network tells their shape."""
+    known = getattr(model.f, "config", {}) if type(model.f) in NETWORKS.values() else {}
+    if not known or model.training:
+        return {}, {}
+    shape = known["shape"] if "shape" in known else [known["D"]]
+    rows = probe.made_up((probe.ROWS, *shape))
+    return probe.pack({}, {"rows": rows, **_answers(model, rows)})
+
+
+@torch.no_grad()
+def _answers(model: DUE, rows: Any) -> probe.Arrays:
+    answer = model.predict(torch.as_tensor(rows).to(next(model.parameters())))
+    parts = answer if isinstance(answer, tuple) else (answer,)
+    return {str(i): part.cpu().double().numpy() for i, part in enumerate(parts)}
 
 
 def describe(model: nn.Module) -> dict[str, Any]:
@@ -89,6 +120,7 @@ def load_state(model: Model, tensors: dict[str, Tensor]) -> Model:
     for name, tensor in chain(model.named_parameters(), model.named_buffers()):
         if name not in tensors:
             continue
+        _check_kind(name, tensors[name], tensor)
         if not tensor.numel():  # filled by training, of a size that only the file knows
             tensor.data = torch.empty_like(tensors[name])
         # loading would round float64 weights to the network's float32
@@ -99,6 +131,14 @@ def load_state(model: Model, tensors: dict[str, Tensor]) -> Model:
     except RuntimeError as error:
         raise _misfit(str(error)) from error
     return model.eval()
+
+
+def _check_kind(name: str, stored: Tensor, tensor: Tensor) -> None:
+    """The stored tensor is of the kind of the one it replaces; floats may have more digits."""
+    dims = DIMENSIONS.get(name.split(".")[-1], stored.ndim)
+    known = not stored.numel() or stored.ndim == dims
+    if stored.is_floating_point() != tensor.is_floating_point() or not known:
+        raise _misfit(f"{name} is {stored.dtype} of shape {tuple(stored.shape)}")
 
 
 def constrained(f: nn.Module, bounds: dict[str, Constraint]) -> nn.Module:

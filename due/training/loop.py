@@ -24,6 +24,7 @@ from due.lipschitz import SpectralNorm, converge
 from due.methods.method import Method
 from due.rows.randomness import own_randomness
 from due.rows.source import Data, Source, draws, n_rows, n_steps
+from due.storage import StorageError
 from due.storage import checkpoint as checkpoints
 from due.training.distributed import Team, team
 from due.training.recipe import PRECISIONS, Recipe
@@ -114,7 +115,8 @@ def fit(
         _bar(progress, recipe.epochs * steps) as bar,
     ):
         if file is not None:
-            saved = checkpoints.read(file, settings) if peers.leads and file.exists() else None
+            here = peers.leads and file.exists()
+            saved = checkpoints.read(file, settings, run.state()) if here else None
             if (saved := peers.agree(saved)) is not None:
                 run.restore(saved)
                 bar.update(run.steps)
@@ -316,6 +318,15 @@ class _Run:
 
     def restore(self, saved: dict[str, Any]) -> None:
         """Stand where the checkpoint was written."""
+        try:
+            self._restore(saved)
+        except (RuntimeError, ValueError, TypeError, KeyError) as error:
+            raise StorageError(
+                f"the checkpoint does not fit this run ({error}): delete it to train from the "
+                "beginning"
+            ) from error
+
+    def _restore(self, saved: dict[str, Any]) -> None:
         self.method.load_state_dict(saved["method"])
         self.optimizer.load_state_dict(saved["optimizer"])
         if self.schedule is not None:
@@ -325,6 +336,14 @@ class _Run:
         self.history = History(**saved["history"])
         for name in _PLAIN:
             setattr(self, name, saved[name])
+        for parameter, state in self.optimizer.state.items():
+            for name, value in state.items():
+                if torch.is_tensor(value) and value.ndim and value.shape != parameter.shape:
+                    raise ValueError(f"{name} has shape {tuple(value.shape)}")
+        steps = [state["step"] for state in self.optimizer.state.values() if "step" in state]
+        assert self.recipe.epochs is not None
+        if not self.epoch <= self.recipe.epochs or any(step < 0 for step in steps):
+            raise ValueError(f"it is at epoch {self.epoch} of {self.recipe.epochs}")
 
 
 # as they are
@@ -403,7 +422,7 @@ def _settings(run: _Run, source: Source, held_out: Source | None, seed: int) -> 
     data = {**source.fingerprint(), **{f"held-out {name}": v for name, v in watched.items()}}
     state = {k: v for k, v in run.method.state_dict().items() if torch.is_tensor(v)}
     shapes = {f"shape of {name}": list(value.shape) for name, value in state.items()}
-    return {"format": 2, "seed": seed, **recipe, **data, **shapes}
+    return {"format": 3, "seed": seed, **recipe, **data, **shapes}
 
 
 def _check(source: Source, checkpoint_every: int | None) -> None:

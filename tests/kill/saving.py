@@ -15,7 +15,7 @@ from killing import Report, kill
 from due.storage import load, save
 
 KILLS = 40
-FSYNCS = 4  # per save
+FSYNCS = 3  # per save
 
 
 def save_forever(path: Path, version: int, report: Report) -> None:

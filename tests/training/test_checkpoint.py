@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from due.rows.source import Table
-from due.storage.files import StorageError
+from due.storage.atomic import StorageError
 from due.training import Recipe, loop
 
 from .toys import Interrupt, Regression, assert_same_run, run, wave

@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test bench lint clean
+.PHONY: setup demo test fuzz bench lint clean
 
 setup: $(STAMP)
 
@@ -20,6 +20,10 @@ demo: $(STAMP)
 
 test: lint
 	$(BIN)/pytest -n 2
+
+# damaged and forged models and checkpoints: 0 exceptions, 0 other answers
+fuzz: $(STAMP)
+	cd tests && ../$(BIN)/python -m fuzz.fuzzing --cases 20000
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

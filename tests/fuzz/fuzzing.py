@@ -1,6 +1,6 @@
 """Change saved models and checkpoints at random, and see what becomes of them.
 
-    python -m tests.fuzz.fuzzing --cases 20000 [--seed 0]
+    cd tests; python -m fuzz.fuzzing --cases 20000 [--seed 0]
 
 One rule: the same answer as before, or a StorageError; never another exception ("raw"), another
 answer ("other"), more than `SECONDS` ("hang") or more than `MEGABYTES` ("memory"). The kinds:
@@ -30,7 +30,8 @@ import torch
 
 from due.storage import StorageError, files
 from due.storage import checkpoint as checkpoints
-from tests.fuzz.subjects import Answers, Subject, interrupted, subjects, train
+
+from .subjects import Answers, Subject, interrupted, subjects, train
 
 SECONDS, MEGABYTES = 20.0, 300
 TOLERANCE = 1e-3  # of the largest answer: what a changed field may round differently
@@ -70,7 +71,7 @@ def run(cases: int, seed: int) -> tuple[Counter[tuple[str, str]], list[str]]:
         run_ = interrupted()
         for case in range(cases):
             chance = random.Random(f"{seed}-{case}")
-            (kind,) = chance.choices(list(KINDS), KINDS.values())
+            (kind,) = chance.choices(list(KINDS), list(KINDS.values()))
             subject, before = chance.choice(models)
             if kind == "checkpoint":
                 what, verdict = try_checkpoint(chance, *run_)
@@ -248,7 +249,7 @@ def break_state(chance: random.Random, state: dict[str, Any]) -> str:
 @contextmanager
 def quick() -> Iterator[None]:
     """Files need not survive a crash of the machine here."""
-    real, os.fsync = os.fsync, lambda descriptor: None
+    real, os.fsync = os.fsync, lambda fd: None
     try:
         yield
     finally:
@@ -278,7 +279,7 @@ def limited() -> Iterator[None]:
 
 def peak() -> float:
     """MB that the last case took beyond what there was."""
-    return status("VmHWM") - limited.before  # type: ignore[attr-defined,no-any-return]
+    return status("VmHWM") - limited.before  # type: ignore[attr-defined]
 
 
 def status(name: str) -> int:

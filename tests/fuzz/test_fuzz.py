@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from tests.fuzz.fuzzing import run
+from .fuzzing import run
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the memory of a case is read from /proc")

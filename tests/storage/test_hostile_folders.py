@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fuzz.fuzzing import limited, peak
 from numpy.testing import assert_array_equal
 
 from due import DUEClassifier, DUERegressor
@@ -20,7 +21,6 @@ from due.baselines import SoftmaxClassifier
 from due.networks import FCResNet
 from due.storage import StorageError, altered, atomic, files, load, save
 from due.storage.checkpoint import write
-from tests.fuzz.fuzzing import limited, peak
 
 FAST = {"epochs": 1, "n_inducing": 4, "random_state": 0}
 

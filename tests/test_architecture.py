@@ -20,6 +20,7 @@ LAYERS = [  # a package may import from those above it, and from itself
     {"training"},
     {"estimators"},
     {"baselines"},
+    {"tables"},
     {"experiments"},
     {"compare", "paper"},
     {"cli"},

@@ -251,6 +251,6 @@ def days_of(cells: Series, style: str) -> Floats:
 
 def _filled(values: Floats, fill: Floats, flagged: bool) -> Floats:
     """Values with `fill` in rows of NaN, and whether it was one if `flagged`."""
-    gone = np.isnan(values).any(1)
+    gone: Flags = np.asarray(np.isnan(values).any(axis=1))
     whole = np.where(gone[:, None], fill, values)
     return np.column_stack([whole, gone]) if flagged else whole

@@ -179,7 +179,7 @@ def _train(estimator: Any, look: Look, rows: Frame, X: Floats, parts: Any) -> No
     known, watched = parts == TRAIN, parts == VALIDATION
     y = look.target.read(rows[look.target.name])
     if look.treatment is None:
-        more = {"validation": (X[watched], y[watched])} if watched.any() else {}
+        more: Any = {"validation": (X[watched], y[watched])} if watched.any() else {}
         estimator.fit(X[known], y[known], **more)
         return
     t = look.treatment.arms(rows[look.treatment.name])

@@ -69,7 +69,7 @@ def of_values(y: Floats, mean: Floats, std: Floats, lower: Floats, upper: Floats
     return {
         "rmse": metrics.rmse(y, mean),
         "mae": float(np.abs(y - mean).mean()),
-        "r2": float(1 - np.mean((y - mean) ** 2) / max(np.var(y), 1e-300)),
+        "r2": float(1 - np.mean((y - mean) ** 2) / max(float(np.var(y)), 1e-300)),
         "nll": metrics.gaussian_nll(y, mean, std**2),
         "crps": metrics.crps_gaussian(y, mean, std**2),
         "coverage": metrics.coverage(y, lower, upper),

@@ -7,9 +7,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from due.rows.scale import Floats
-from due.tables.cells import ENGLISH, NumberFormat, Series, number_format, numbers, texts
+from due.tables.cells import (
+    ENGLISH,
+    NumberFormat,
+    Series,
+    holds_lists,
+    number_format,
+    numbers,
+    texts,
+)
 from due.tables.columns import NO, YES
-from due.tables.schema import holds_lists
 
 CLASSIFICATION, REGRESSION, EFFECT = "classification", "regression", "effect"
 TASKS = (CLASSIFICATION, REGRESSION, EFFECT)

@@ -36,6 +36,8 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/probabilities.py
 	$(BIN)/python benchmarks/tabular.py
 	$(BIN)/python benchmarks/classifiers.py
+	$(BIN)/python benchmarks/foreign.py
+	$(BIN)/python benchmarks/sampling.py
 	$(BIN)/python benchmarks/million_rows.py
 	$(BIN)/python benchmarks/effects.py
 	$(BIN)/python benchmarks/coverage.py

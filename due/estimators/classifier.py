@@ -125,6 +125,9 @@ class DUEClassifier(OnData, Classifier):
     shared_kernel
         One length scale and output scale for all classes: as good in our measurements, and one
         Cholesky factor instead of one per class. False has one of each per class, as the paper.
+    shared_covariance
+        With a shared kernel, one covariance of q(U) for all classes: as good, and it makes a
+        thousand classes affordable. Without, each class has its own, as in the paper.
     inducing
         Inducing points "free" in feature space, as the paper has them, "tied" to the features of
         training rows, or "refreshed" from these every 10 steps; see `due.DUE`.
@@ -171,6 +174,7 @@ random_state, device, verbose
     n_inducing: int | None = argument(None, or_none(check_whole))
     kernel: str = argument("rbf", one_of(KINDS))
     shared_kernel: bool = argument(True, check_flag)
+    shared_covariance: bool = argument(True, check_flag)
     inducing: str = argument("free", one_of(INDUCING))
     placement: str = argument("kmeans", one_of(PLACEMENTS))
     column_scales: bool = argument(True, check_flag)
@@ -189,7 +193,9 @@ random_state, device, verbose
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> DUE:
         M = self.n_inducing or min(100, max(50, T))
         Z = torch.zeros(inducing(M, n), J)
-        gp = InducingGP(Z, T, kernel=self.kernel, shared_kernel=self.shared_kernel)
+        one_S = self.shared_kernel and self.shared_covariance
+        shared = {"shared_kernel": self.shared_kernel, "shared_covariance": one_S}
+        gp = InducingGP(Z, T, kernel=self.kernel, **shared)
         softmax = Softmax(T, self.probabilities, self.samples)
         where: dict[str, Any] = {"inducing": self.inducing, "placement": self.placement}
         return DUE(f, gp, softmax, n, warm=self.warm_start_q, **where)

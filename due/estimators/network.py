@@ -38,6 +38,7 @@ BEFORE = {  # 0.1
     "calibration_fraction": 0.0,
     "column_scales": False,
     "shared_kernel": False,
+    "shared_covariance": False,
     "inducing": "free",
 }
 MANY = 10  # columns, of which some may not matter

@@ -53,7 +53,7 @@ def set_optimal_q(
     # B = U Uᵀ with U upper triangular, so S = B⁻¹ = L_S L_Sᵀ with L_S = U⁻ᵀ lower triangular
     U = _factor(B.flip(-2, -1)).flip(-2, -1)
     eye = torch.eye(B.shape[-1], dtype=B.dtype, device=B.device).expand_as(U)
-    L_S = torch.linalg.solve_triangular(U.mT, eye, upper=False).expand(gp.T, -1, -1)
+    L_S = torch.linalg.solve_triangular(U.mT, eye, upper=False)  # (T or 1, M, M)
     gp.set_q(times(times(b[:, None], L_S), L_S.mT)[:, 0], L_S)
 
 

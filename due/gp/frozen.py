@@ -43,9 +43,9 @@ class FrozenGP(nn.Module):
         K, M, T = len(L), len(Z), gp.T
         eye = torch.eye(M, dtype=L.dtype, device=L.device)
         C = torch.linalg.solve_triangular(L, s.sqrt()[:, None, None] * eye, upper=False)
-        R = times(gp.L_S.detach().mT, C)  # (T, M, M)
+        R = times(gp.L_S.detach().mT, C)  # (T or 1, M, M)
         alpha = times(gp.m.detach().double()[:, None], C)  # (T, 1, M)
-        self.rows = [M, T // K * M, T // K]
+        self.rows = [M, len(R) // K * M, T // K]
         self.smallest = 1e-12 * float(s.min())
         self.register_buffer("centre", Z.mean(0))
         self.register_buffer("Z", Z - self.centre)
@@ -59,20 +59,21 @@ class FrozenGP(nn.Module):
     def forward(self, h: Features) -> Normal:
         """Mean and variance of each q(f_t(h_n))."""
         A, B, mean = self._products(self._correlation(h))
-        var = (self.s - column_squares(A)).clamp_min_(self.smallest) + column_squares(B)  # (T, N)
-        return Normal((self.mu + mean).mT.to(outward(h)), var.mT.to(outward(h)))
+        mean = self.mu + mean  # (T, N)
+        var = (self.s - column_squares(A)).clamp_min_(self.smallest) + column_squares(B)
+        return Normal(mean.mT.to(outward(h)), var.expand_as(mean).mT.to(outward(h)))
 
     def explained(self, h: Features) -> Values:
         """Share of the prior variance that the data has removed, in [0, 1]."""
         A, B, _ = self._products(self._correlation(h))
         share = (column_squares(A) - column_squares(B)) / self.s
-        return share.mT.clamp(0, 1).to(outward(h))
+        return share.mT.clamp(0, 1).expand(-1, len(self.mu)).to(outward(h))
 
     def joint(self, h: Features) -> tuple[Values, Float[Tensor, "T N N"]]:
         """Mean and covariance of each q(f_t(h_1), …, f_t(h_N))."""
         A, B, mean = self._products(self._correlation(h))
         prior = self.s[..., None] * self.kernel.correlation(squared_distance(h, h, self.centre))
-        cov = prior - A.mT @ A + B.mT @ B
+        cov = (prior - A.mT @ A + B.mT @ B).expand(len(self.mu), -1, -1)
         return (self.mu + mean).mT.to(outward(h)), cov.to(outward(h))
 
     def difference(self, h1: Features, h0: Features) -> Normal:

@@ -32,8 +32,10 @@ class InducingGP(nn.Module):
     kernel
         Kind of kernel, see `due.gp.Kernel`.
     shared_kernel
-        One length scale and output scale for all outputs: one Cholesky factor instead of T, which
-        makes a thousand outputs affordable.
+        One length scale and output scale for all outputs: one Cholesky factor instead of T.
+    shared_covariance
+        One S for all outputs, which with a shared kernel gives them one variance: M² values
+        instead of T M², so that a thousand outputs are affordable.
     jitter
         Added to the diagonal of κ(Z, Z).
     """
@@ -45,17 +47,22 @@ class InducingGP(nn.Module):
         lengthscale: float = 1.0,
         kernel: str = "rbf",
         shared_kernel: bool = False,
+        shared_covariance: bool = False,
         jitter: float = 1e-6,
     ) -> None:
         super().__init__()
+        if shared_covariance and not shared_kernel:
+            raise ValueError("shared_covariance=True needs shared_kernel=True")
         M = len(Z)
         self.T, self.shared_kernel, self.jitter = T, shared_kernel, jitter
+        self.shared_covariance = shared_covariance
         self.kernel = Kernel(kernel, 1 if shared_kernel else T, lengthscale)
         self.Z = nn.Parameter(Z.detach().clone().double())
         self.mu = nn.Parameter(torch.zeros(T, dtype=torch.float64))
         self.m = nn.Parameter(torch.zeros(T, M, dtype=torch.float64))
         # L_S: below the diagonal as it is, on the diagonal its logarithm
-        self.raw_L_S = nn.Parameter(torch.zeros(T, M, M, dtype=torch.float64))
+        covariances = 1 if shared_covariance else T
+        self.raw_L_S = nn.Parameter(torch.zeros(covariances, M, M, dtype=torch.float64))
 
     @property
     def L_S(self) -> Float[Tensor, "T M M"]:
@@ -78,13 +85,13 @@ class InducingGP(nn.Module):
         centre = self.Z.detach().double().mean(0)
         prior = self.kernel.correlation(squared_distance(h, h, centre)) - A.mT @ A
         cov = self.kernel.outputscale[:, None, None] * (prior + B.mT @ B)
-        return self._mean(A).to(outward(h)), cov.to(outward(h))
+        return self._mean(A).to(outward(h)), cov.expand(self.T, -1, -1).to(outward(h))
 
     def explained(self, h: Features) -> Values:
         """Share of the prior variance that the data has removed: Aᵀ (I − S) A, in [0, 1]."""
         A = self.project(h)
         removed = column_squares(A) - column_squares(times(self.L_S.mT, A))
-        return removed.mT.clamp(0, 1).to(outward(h))
+        return removed.mT.clamp(0, 1).expand(-1, self.T).to(outward(h))
 
     def kl(self) -> Scalar:
         """KL(q(V) ‖ N(0, I)) = ½ Σ_t (tr S_t + m_tᵀ m_t − M − log|S_t|)."""
@@ -110,11 +117,11 @@ class InducingGP(nn.Module):
         M, learned = len(Z), self.Z.requires_grad
         self.Z = nn.Parameter(Z.detach().clone().double(), requires_grad=learned)
         self.m = nn.Parameter(self.m.new_zeros(self.T, M))
-        self.raw_L_S = nn.Parameter(self.m.new_zeros(self.T, M, M))
+        self.raw_L_S = nn.Parameter(self.m.new_zeros(len(self.raw_L_S), M, M))
 
     @torch.no_grad()
-    def set_q(self, m: Float[Tensor, "T M"], L_S: Float[Tensor, "T M M"]) -> None:
-        """Set q(V) to N(m, L_S L_Sᵀ)."""
+    def set_q(self, m: Float[Tensor, "T M"], L_S: Float[Tensor, "K M M"]) -> None:
+        """Set q(V) to N(m, L_S L_Sᵀ), with one L_S per output or one for all."""
         diagonal = L_S.diagonal(dim1=-2, dim2=-1)
         flipped = L_S * diagonal.sign()[:, None]  # the same S, with a positive diagonal
         self.m.copy_(m)
@@ -130,12 +137,14 @@ class InducingGP(nn.Module):
             A = A.to(dtype)
             var = prior + column_squares(times(L_S.mT.to(dtype), A))  # (T, N)
             var = self.kernel.outputscale[:, None].to(dtype) * var
-            return self._mean(A), var.mT
+            mean = self._mean(A)
+            return mean, var.mT.expand_as(mean)
 
     def _kl(self, L_S: Tensor) -> Tensor:
         log_diagonal = self.raw_L_S.double().diagonal(dim1=-2, dim2=-1)
-        squares = L_S.square().sum() + self.m.double().square().sum()
-        return 0.5 * (squares - self.m.numel()) - log_diagonal.sum()
+        each = self.T / len(L_S)  # outputs that have this S
+        squares = each * L_S.square().sum() + self.m.double().square().sum()
+        return 0.5 * (squares - self.m.numel()) - each * log_diagonal.sum()
 
 
 class _LowerFactor(torch.autograd.Function):

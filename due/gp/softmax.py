@@ -39,8 +39,8 @@ FAR = 8.0  # standard deviations × √2, beyond which exp(−z²) is slow to co
 CACHE = 2**16  # values of F held at once
 QUADRATURE = 129  # nodes for two classes, over ±7 standard deviations
 RARE = 5.0  # a class that stays so far below the largest has a closed form
-SKIP = 8.0  # classes that stay SKIP + log T below it change p by e⁻⁸ together: they are left out
-FEW = 32  # classes: with fewer none is left out
+SKIP = 4.0  # classes that stay so far below it are small parts of a sum, and taken together
+FEW, LEAST = 32, 8  # classes: with fewer all are integrated over, and never fewer than these
 
 
 class Integrals(NamedTuple):
@@ -90,12 +90,13 @@ def integrals(
     mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"], curved: bool = True
 ) -> Integrals:
     """All three, for three classes or more; the curvature is 0 if it is not asked for."""
-    order = _order(mean, var)
+    order, tied = _order(mean, var)
     mean, var = mean.gather(-1, order), var.gather(-1, order)
-    compiling = torch.compiler.is_compiling()
     integrate = partial(_of_block, curved=curved)
-    found = integrate(mean, var, mean.shape[-1]) if compiling else _of_rows(mean, var, integrate)
-    back = (torch.empty_like(part).scatter(-1, order, part) for part in found[1:])
+    whole = torch.compiler.is_compiling()
+    found = integrate(mean, var, mean.shape[-1]) if whole else _of_rows(mean, var, integrate)
+    parts = (_alike(part, mean, var) if tied else part for part in found[1:])
+    back = (torch.empty_like(part).scatter(-1, order, part) for part in parts)
     return Integrals(found.log_sum, *back)
 
 
@@ -134,8 +135,8 @@ def _of_rows(mean: Tensor, var: Tensor, integrate: Integrate) -> Integrals:
     T = mean.shape[-1]
     if T < FEW:
         return _of_blocks(mean, var, T, integrate)
-    matter = _reach(mean, var) > _lowest(mean, var) - log(T) - SKIP
-    sizes = 2 ** matter.sum(-1).clamp_min(FEW // 2).log2().ceil().long()
+    matter = _matter(mean, var)
+    sizes = 2 ** matter.sum(-1).clamp_min(LEAST).log2().ceil().long()
     whole = Integrals(torch.empty_like(mean[:, 0]), torch.empty_like(mean), torch.empty_like(mean))
     for size in sizes.unique().tolist():
         rows = torch.nonzero(sizes == size)[:, 0]
@@ -153,74 +154,114 @@ def _of_blocks(mean: Tensor, var: Tensor, n: int, integrate: Integrate) -> Integ
 
 
 def _of_block(mean: Tensor, var: Tensor, n: int, curved: bool) -> Integrals:
-    """By integration over the first n classes, which are those that reach highest."""
+    """By integration over the first n classes, and over the sum of the others as one more."""
     top = mean.amax(-1, keepdim=True)
     mean = mean - top
-    x, dx, rest = _nodes(mean.detach()[:, :n], var.detach()[:, :n])
-    blur = (0.81 * (dx[:, :1].square() - 1)).clamp_min(0)  # for what is too sharp for the nodes
-    spread, away = torch.maximum(var[:, :n], blur), x[:, None] - mean[:, :n, None]  # (N, n, nodes)
-    F, slope, bend = torch.full_like(away, 0.5), torch.zeros_like(away), torch.zeros_like(away)
-    for weight, centre, std in GUMBEL:
-        r = (2 * (spread + std * std)).rsqrt()[..., None]
-        z = torch.addcmul(-centre * r, away, r).clamp(-FAR, FAR)
-        F.add_(torch.erf(z), alpha=weight / 2)
-        density = z.square().neg_().exp_()
-        slope.addcmul_(density, r, value=weight / sqrt(pi))  # F'
-        if curved:
-            bend.addcmul_(density * z, r.square(), value=weight / sqrt(pi))  # −F'' / 2
-    F = F.clamp_min(FLOOR)
-    H = F.log().sum(1).clamp_min(-80).exp() * dx  # Π_c F_c, of the maximum
-    share = H[:, None] / F
-    slope = slope * share
-    p, curvature = slope.sum(-1), (bend * share).sum(-1)
+    m, v = (mean, var) if n == mean.shape[-1] else _lumped(mean, var, n)
+    low = _lowest(m.detach(), v.detach())
+    x, dx, rest = _nodes(m.detach(), v.detach(), low)  # (nodes, N)
+    blur = (0.81 * (dx[0].square() - 1)).clamp_min(0)[:, None]  # for what is too sharp for them
+    F, slope, bend = _distribution(x[..., None] - m, torch.maximum(v, blur), curved)
+    H = F.log().sum(-1).clamp_min(-80).exp() * dx  # Π_c F_c, of the maximum
+    share = H[..., None] / F
+    slope = slope * share  # F' Π_{j≠c} F_j
+    p, curvature = slope.sum(0), (bend * share).sum(0)
     total = p.sum(-1, keepdim=True)  # 1 up to about 3e-4
-    inverse = ((-x).clamp_max(80).exp() * slope.sum(1)).sum(-1, keepdim=True) / total
-    p, curvature = _with_rare(mean, var, p / total, curvature / total, inverse)
-    log_sum = rest + x[:, -1] - H.sum(-1) + H[:, -1] / 2
+    inverse = ((-x).clamp_max(80).exp() * slope.sum(-1)).sum(0)[:, None] / total
+    found = (p / total)[:, :n], (curvature / total)[:, :n]
+    p, curvature = _with_rare(mean, var, low, *found, inverse)
+    log_sum = rest + x[-1] - H.sum(0) + H[-1] / 2
     return Integrals(log_sum + top[:, 0] - GAMMA, p, curvature)
 
 
-def _nodes(mean: Tensor, var: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Nodes x and weights dx, (N, nodes), and the trapezoid's error at its upper end, (N,).
+def _distribution(away: Tensor, var: Tensor, curved: bool) -> tuple[Tensor, Tensor, Tensor]:
+    """F_c, its slope F_c' and −F_c'' / 2 at x = mean + away, each (nodes, N, n).
 
-    x = low + a (exp(k t) − 1) for t in [0, 1], where k is 0 if the range is small.
+    Rows and classes come last, so that each sum works on long stretches of memory.
     """
-    T, std = mean.shape[-1], var.sqrt()
-    low, one = _lowest(mean, var), torch.ones_like(std)
-    up = torch.hypot(sqrt(16 + 2 * log(T)) * std, (log(T) + 8) * one)
-    high = (mean + up).amax(-1, keepdim=True)
-    trial = low + (high - low) * torch.tensor(TRIALS, dtype=mean.dtype, device=mean.device)
-    z = (trial[:, None] - mean[..., None] - GAMMA) * (2 * (var + pi**2 / 6)).rsqrt()[..., None]
-    log_H = (torch.erf(z) / 2 + 0.5).clamp_min(1e-12).log().sum(1)  # roughly
-    low = torch.where(log_H < -14, trial, low).amax(-1, keepdim=True)
-    excess = ((high - low) / (SPACING * (NODES - 1))).clamp_min(1).log()
+    weight, centre, std = torch.tensor(GUMBEL, dtype=var.dtype, device=var.device).mT[
+        ..., None, None
+    ]
+    r = (2 * (var + std.square())).rsqrt()  # (6, N, n)
+    shift, scaled = -centre * r, weight / sqrt(pi) * r
+    F, slope, bend = torch.full_like(away, 0.5), torch.zeros_like(away), torch.zeros_like(away)
+    for c in range(len(GUMBEL)):
+        z = torch.addcmul(shift[c], away, r[c]).clamp_(-FAR, FAR)
+        density = (z * z).neg_().exp_()
+        F.add_(torch.erf(z), alpha=GUMBEL[c][0] / 2)
+        slope.addcmul_(density, scaled[c])
+        if curved:
+            bend.addcmul_(density * z, scaled[c] * r[c])
+    return F.clamp_min(FLOOR), slope, bend
+
+
+def _matter(mean: Tensor, var: Tensor) -> Tensor:
+    """Which classes may have a probability above e^(−SKIP), (N, T)."""
+    return mean + 1.5 * var > _largest(mean, var) - SKIP
+
+
+def _largest(mean: Tensor, var: Tensor) -> Tensor:
+    """−log E[(Σ exp f)⁻³] / 3 or less, (N, 1): of one class, or of a sum taken for log-normal."""
+    total = torch.logsumexp(mean + var / 2, -1, keepdim=True)
+    spread = softplus(torch.logsumexp(2 * (mean + var), -1, keepdim=True) - 2 * total)
+    return torch.maximum((mean - 1.5 * var).amax(-1, keepdim=True), total - 2 * spread)
+
+
+def _lumped(mean: Tensor, var: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The first n classes, and Σ exp f_c of the others as one log-normal with its two moments.
+
+    Of a sum of small independent parts, what the third moment says is lost: at most e^(−2 SKIP)
+    times its share of the whole, over 3.
+    """
+    m, v = mean[:, n:], var[:, n:]
+    first = (m + v / 2).exp().sum(-1, keepdim=True).clamp_min(1e-15)
+    second = ((2 * (m + v)).exp() - (2 * m + v).exp()).clamp_min(0).sum(-1, keepdim=True)
+    spread = (second / first / first).log1p()
+    lump = first.log() - spread / 2
+    return torch.cat([mean[:, :n], lump], -1), torch.cat([var[:, :n], spread], -1)
+
+
+def _nodes(mean: Tensor, var: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Nodes x and weights dx, (nodes, N), and the trapezoid's error at its upper end, (N,).
+
+    x = low + a (exp(k t) − 1) for t in [0, 1], where k is 0 if the range is small. `low` (N, 1) is
+    where the maximum hardly ever is lower.
+    """
+    T, like = mean.shape[-1], {"dtype": mean.dtype, "device": mean.device}
+    trials, t = torch.tensor(TRIALS, **like)[:, None], torch.linspace(0, 1, NODES, **like)[:, None]
+    high, low = (mean + _root(var, 16 + 2 * log(T), (log(T) + 8) ** 2)).amax(-1), low[:, 0]
+    trial = low + (high - low) * trials  # (trials, N)
+    z = (trial[..., None] - (mean + GAMMA)) * (2 * var + pi**2 / 3).rsqrt()
+    log_H = (1 + torch.erf(z)).clamp_min_(2e-12).log_().sum(-1)  # roughly, and T log 2 too large
+    low = torch.where(log_H < T * log(2) - 14, trial, low).amax(0)
+    span = high - low
+    excess = (span / (SPACING * (NODES - 1))).clamp_min(1).log()
     k = (1.85 * excess / (1 + 0.055 * excess)).clamp_min(1e-3)  # solves (eᵏ − 1) / k = exp(excess)
-    t = torch.linspace(0, 1, NODES, dtype=mean.dtype, device=mean.device)
-    a = (high - low) / torch.expm1(k)
-    dx = a * k * torch.exp(k * t) / (NODES - 1)
-    return low + a * torch.expm1(k * t), dx, dx[:, -1] * k[:, 0] / (12 * (NODES - 1))
+    a, grown = span / torch.expm1(k), torch.expm1(k * t)
+    dx = (a * k / (NODES - 1)) * (grown + 1)
+    return low + a * grown, dx, dx[-1] * k / (12 * (NODES - 1))
 
 
 def _with_rare(
-    mean: Tensor, var: Tensor, p: Tensor, curvature: Tensor, inverse: Tensor
+    mean: Tensor, var: Tensor, low: Tensor, p: Tensor, curvature: Tensor, inverse: Tensor
 ) -> tuple[Tensor, Tensor]:
     """E[p] and E[p (1 − p)] / 2 of all classes; `inverse` is E[1 / Σ exp f].
 
     A class far below the maximum has E[p] = E[exp f_c] E[1 / Σ exp f], which is also what the
     mixture of normals is not made for: the tail of the Gumbel distribution.
     """
-    missing = mean.shape[-1] - p.shape[-1]
-    p, curvature = pad(p, (0, missing)), pad(curvature, (0, missing))
-    rare = _reach(mean, var) < _lowest(mean, var) - RARE
-    closed = (mean + var / 2).clamp_max(0).exp() * inverse
+    rare = _reach(mean, var) < low - RARE
+    if missing := mean.shape[-1] - p.shape[-1]:
+        rare = rare | ~_matter(mean, var)  # also of the first n: equal classes have equal answers
+        p, curvature = pad(p, (0, missing)), pad(curvature, (0, missing))
+    closed = (mean + var / 2).clamp_max(30).exp() * inverse
     p = torch.where(rare, closed, p)
-    return p / p.sum(-1, keepdim=True), torch.where(rare, closed / 2, curvature)
+    return p / p.sum(-1, keepdim=True), torch.where(rare, closed * (1 - closed) / 2, curvature)
 
 
 def _lowest(mean: Tensor, var: Tensor) -> Tensor:
     """Where the maximum of the f_c + g_c hardly ever is lower, (N, 1)."""
-    down = torch.hypot(4.3 * var.sqrt(), torch.full_like(var, 2.4))
-    return (mean - down).amax(-1, keepdim=True)
+    return (mean - _root(var, 18.5, 5.8)).amax(-1, keepdim=True)
 
 
 def _reach(mean: Tensor, var: Tensor) -> Tensor:
@@ -228,14 +269,29 @@ def _reach(mean: Tensor, var: Tensor) -> Tensor:
     return mean + var + 3 * var.sqrt()
 
 
-def _order(mean: Tensor, var: Tensor) -> Tensor:
-    """Classes that reach higher first; ties by mean, then by variance."""
+def _root(var: Tensor, a: float, b: float) -> Tensor:
+    return (a * var + b).sqrt()
+
+
+def _order(mean: Tensor, var: Tensor) -> tuple[Tensor, bool]:
+    """Classes that matter most first, ties by mean, then by variance; and whether there are any."""
+    reach = mean + 1.5 * var
+    ranked, order = reach.sort(dim=-1, descending=True, stable=True)
+    if not torch.compiler.is_compiling() and not (ranked[:, 1:] == ranked[:, :-1]).any():
+        return order, False
     order = var.argsort(dim=-1, stable=True)
-    for key in (mean, _reach(mean, var)):
+    for key in (mean, reach):
         order = order.gather(
             -1, key.gather(-1, order).argsort(dim=-1, descending=True, stable=True)
         )
-    return order
+    return order, True
+
+
+def _alike(value: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    """Equal classes, which are neighbours, have the value of the first, to the last bit."""
+    new = pad((mean.diff() != 0) | (var.diff() != 0), (1, 0), value=True)
+    first = torch.where(new, torch.arange(mean.shape[-1], device=mean.device), 0)
+    return value.gather(-1, first.cummax(-1).values)
 
 
 def two_classes(g: Callable[[Tensor], Tensor], mean: Tensor, var: Tensor) -> Tensor:

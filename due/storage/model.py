@@ -91,6 +91,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
             "T": model.gp.T,
             "kernel": model.gp.kernel.kind,
             "shared_kernel": model.gp.shared_kernel,
+            "shared_covariance": model.gp.shared_covariance,
             "jitter": model.gp.jitter,
         },
         "likelihood": _describe_likelihood(model.likelihood),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from due.gp import Gaussian, InducingGP, Kernel, set_optimal_q
+from due.gp.frozen import FrozenGP
 
 from . import oracles
 from .oracles import KINDS, normal, random_gp, unshared
@@ -275,3 +276,24 @@ def test_a_finite_input_beyond_all_scales_gets_the_prior(kernel):
     mean, var = gp(torch.tensor([[1e160, 0.0]], dtype=torch.float64))
     assert_allclose(mean[0].detach(), gp.mu.detach())
     assert_allclose(var[0].detach(), gp.kernel.outputscale.detach())
+
+
+def test_a_shared_covariance_is_that_of_equal_ones():
+    Z, h = normal(5, 2), normal(4, 2, seed=1)
+    m, L_S = normal(3, 5, seed=2), torch.linalg.cholesky(torch.eye(5).double() / 2 + 0.1)
+    one = InducingGP(Z, 3, shared_kernel=True, shared_covariance=True)
+    each = InducingGP(Z, 3, shared_kernel=True)
+    one.set_q(m, L_S[None])
+    each.set_q(m, L_S.expand(3, 5, 5))
+    assert one.raw_L_S.shape == (1, 5, 5)
+    for gp, want in ((one, each), (FrozenGP(one), FrozenGP(each))):
+        for a, b in zip((*gp(h), *gp.joint(h)), (*want(h), *want.joint(h)), strict=True):
+            assert a.shape == b.shape
+            assert_allclose(a.detach().numpy(), b.detach().numpy(), atol=1e-12)
+        assert_allclose(gp.explained(h).detach().numpy(), want.explained(h).detach().numpy())
+    assert_allclose(one.kl().item(), each.kl().item(), rtol=1e-12)
+    (one.with_kl(h)[1].sum() + one.kl()).backward()
+    (each.with_kl(h)[1].sum() + each.kl()).backward()
+    assert_allclose(one.raw_L_S.grad[0].numpy(), each.raw_L_S.grad.sum(0).numpy(), atol=1e-10)
+    with pytest.raises(ValueError, match="shared_covariance=True needs shared_kernel=True"):
+        InducingGP(Z, 3, shared_covariance=True)

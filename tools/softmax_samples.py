@@ -49,7 +49,8 @@ def main() -> None:
     inputs = {
         f"{name} {T}": a.numpy() for T in CLASSES for name, a in zip("mv", cases(T), strict=True)
     }
-    np.savez_compressed(options.out, samples=np.array(options.samples), **means, **inputs)
+    counts = {f"n {T}": np.array(options.samples) for T in CLASSES}
+    np.savez_compressed(options.out, **counts, **means, **inputs)
     partial.unlink()
 
 

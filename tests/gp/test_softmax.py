@@ -31,7 +31,6 @@ def entropy(p):
 def samples():
     """Ten million samples per case, by tools/softmax_samples.py."""
     stored = np.load(Path(__file__).with_name("softmax_samples.npz"))
-    assert stored["samples"] == 10_000_000
     return {name: torch.from_numpy(stored[name]).double() for name in stored.files}
 
 
@@ -41,22 +40,23 @@ def sampled(T):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("T", "tolerance"), [(3, 0.002), (10, 0.002), (100, 0.002), (1000, 0.003)])
-def test_the_integral_is_that_of_ten_million_samples(T, tolerance, dtype):
+@pytest.mark.parametrize("T", [3, 10, 100, 1000])
+def test_the_integral_is_that_of_ten_million_samples(T, dtype):
+    assert samples()[f"n {T}"] >= 3_000_000
     mean, var, want, log_sum, H = sampled(T)
     likelihood, y = Softmax(T), torch.arange(len(mean)) % T
     mean, var = mean.to(dtype), var.to(dtype)
     p = likelihood.predictive(mean, var).double()
     assert_allclose(p.sum(-1).numpy(), 1, atol=1e-5)
-    assert_allclose(p.numpy(), want.numpy(), atol=0.002)
-    assert_allclose((entropy(p) / log(T)).numpy(), (entropy(want) / log(T)).numpy(), atol=tolerance)
+    assert_allclose(p.numpy(), want.numpy(), atol=5e-4)
+    assert_allclose((entropy(p) / log(T)).numpy(), (entropy(want) / log(T)).numpy(), atol=5e-4)
     expected = likelihood.expected_entropy(mean, var).double()
-    assert_allclose((expected / log(T)).numpy(), (H / log(T)).numpy(), atol=0.005)
+    assert_allclose((expected / log(T)).numpy(), (H / log(T)).numpy(), atol=1e-3)
     assert (expected <= entropy(p) + 1e-3).all()
     want_log = mean.gather(-1, y[:, None])[:, 0].double() - log_sum
     for mode in (True, False):
         log_prob = likelihood.train(mode).expected_log_prob(mean, var, y)
-        assert_allclose(log_prob.double().numpy(), want_log.numpy(), rtol=0.002, atol=0.01)
+        assert_allclose(log_prob.double().numpy(), want_log.numpy(), rtol=2e-4, atol=0.005)
 
 
 @pytest.mark.parametrize("var", [0.01, 0.1, 1.0, 10.0, 100.0])

@@ -47,7 +47,7 @@ Array = NDArray[Any]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument(

@@ -14,7 +14,6 @@ HAS_YACHT = find("uci/yacht.npz") is not None
 LINES = {  # how they begin, one space between words
     "classifiers": [
         "iris DUE ",
-        "iris 10 draws ",
         "iris before ",
         "iris softmax ",
         "iris SNGP ",

@@ -111,9 +111,9 @@ def _labels(values: list[Any], dtype: str) -> NDArray[Any]:
 class DUEClassifier(OnData, Classifier):
     """Deep network with distance-keeping features and a GP on top; uncertainty in one pass.
 
-    By default it trains on all rows for 80 epochs of batches of 64 (fewer epochs and larger
-    batches beyond 3,000 rows, so as to take about 4,000 steps), with Adam at rates of 5e-4 for the
-    network and 5e-3 for the GP that fall to zero along a cosine.
+    By default it trains on all rows for 80 epochs of batches of 64 (up to 160 below 1,600 rows, so
+    as to take 2,000 steps, and fewer beyond 3,000, so as to take about 4,000), with Adam at rates
+    of 5e-4 for the network and 5e-3 for the GP that fall to zero along a cosine.
 
     Parameters
     ----------
@@ -171,6 +171,7 @@ random_state, device, verbose
     True
     """
 
+    least_steps = 2000  # with fewer it is underconfident
     n_inducing: int | None = argument(None, or_none(check_whole))
     kernel: str = argument("rbf", one_of(KINDS))
     shared_kernel: bool = argument(True, check_flag)
@@ -182,7 +183,7 @@ random_state, device, verbose
     calibration_fraction: float | None = argument(None, or_none(check_fraction))
     warm_start_q: bool = argument(True, check_flag)
     probabilities: str = argument("exact", one_of(METHODS))
-    _recipe = Recipe(lr=5e-4, head_lr=5e-3, warm_up=20, patience=20)
+    _recipe = Recipe(lr=5e-4, head_lr=5e-3, warm_up=20, patience=20, refresh=10)
 
     def uncertainty_details(self, X: ArrayLike) -> ClassUncertainty:
         """Entropy with its two parts, the latent variance and the OOD score."""

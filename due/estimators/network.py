@@ -81,6 +81,7 @@ class Trained(Fitted, SavedEstimator):
         Show a progress bar on a terminal.
     """
 
+    least_steps = 0  # of training, also on few rows
     epochs: int | None = argument(None, or_none(check_whole))
     batch_size: int | str | None = None
     lr: float | None = None
@@ -385,5 +386,6 @@ def _recipe(estimator: Any, n: int, watched: bool) -> Recipe:
             f"recipe={estimator.recipe!r} is a {type(estimator.recipe).__name__}; give a "
             "due.training.Recipe, such as Recipe(patience=10)"
         )
-    recipe = beside.over(estimator.recipe or Recipe()).over(default).budgeted(n)
+    given = beside.over(estimator.recipe or Recipe()).over(default)
+    recipe = given.budgeted(n, estimator.least_steps)
     return recipe.over(Recipe(schedule="constant" if watched else "cosine")).complete()

@@ -144,12 +144,16 @@ class Recipe:
             return OneCycleLR(optimizer, rates, total_steps=length, cycle_momentum=False)
         return None
 
-    def budgeted(self, n: int) -> "Recipe":
-        """With batch size and epochs for n rows: about 4,000 steps, but 5 to 80 epochs."""
+    def budgeted(self, n: int, least: int = 0) -> "Recipe":
+        """With batch size and epochs for n rows: about 4,000 steps, but 5 to 80 epochs.
+
+        `least` steps are taken if that needs no more than 160 epochs.
+        """
         if self.batch_size == ALL:
             return self.over(Recipe(epochs=80))
         batch = self.rows_per_step or (64 if n <= 10_000 else 256 if n <= 100_000 else 1024)
-        return self.over(Recipe(batch_size=batch, epochs=min(80, max(5, 4000 * batch // n))))
+        epochs = max(min(80, max(5, 4000 * batch // n)), min(160, least * batch // n))
+        return self.over(Recipe(batch_size=batch, epochs=epochs))
 
     @property
     def moves_per_step(self) -> bool:

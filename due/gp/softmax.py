@@ -275,16 +275,16 @@ def _root(var: Tensor, a: float, b: float) -> Tensor:
 
 def _order(mean: Tensor, var: Tensor) -> tuple[Tensor, bool]:
     """Classes that matter most first, ties by mean, then by variance; and whether there are any."""
-    reach = mean + 1.5 * var
+    reach, eager = mean + 1.5 * var, not torch.compiler.is_compiling()
     ranked, order = reach.sort(dim=-1, descending=True, stable=True)
-    if not torch.compiler.is_compiling() and not (ranked[:, 1:] == ranked[:, :-1]).any():
+    if eager and not (ranked[:, 1:] == ranked[:, :-1]).any():
         return order, False
     order = var.argsort(dim=-1, stable=True)
     for key in (mean, reach):
         order = order.gather(
             -1, key.gather(-1, order).argsort(dim=-1, descending=True, stable=True)
         )
-    return order, True
+    return order, eager
 
 
 def _alike(value: Tensor, mean: Tensor, var: Tensor) -> Tensor:

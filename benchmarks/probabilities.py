@@ -109,7 +109,8 @@ def quasi(points: Tensor, mean: Tensor, var: Tensor) -> Tensor:
     parts = []
     for m, s in zip(*(a.split(max(1, CACHE // (S * T))) for a in (mean, std)), strict=True):
         m, s = m.mT[..., None], s.mT[..., None]  # (T, rows, 1)
-        parts.append(sum(torch.softmax(m + s * b.mT[:, None], 0).sum(-1) for b in blocks).mT)
+        sums = [torch.softmax(m + s * block.mT[:, None], 0).sum(-1) for block in blocks]
+        parts.append(torch.stack(sums).sum(0).mT)
     p = torch.cat(parts) / S
     return torch.empty_like(p).scatter(-1, order, p)
 

@@ -41,7 +41,8 @@ def main() -> None:
             for name, total in sums(mean, var, size, seed=block).items():
                 done[f"{name} {T}"] = done.get(f"{name} {T}", 0) + total
             done[f"blocks {T}"] = np.array(block + 1)
-            np.savez(partial, **done)
+            kept: dict[str, Any] = done
+            np.savez(partial, **kept)
             print(f"{T} classes: {block * BLOCK + size:,} samples", flush=True)
     means = {
         k: (v / options.samples).astype(np.float32) for k, v in done.items() if k[:6] != "blocks"
@@ -50,7 +51,8 @@ def main() -> None:
         f"{name} {T}": a.numpy() for T in CLASSES for name, a in zip("mv", cases(T), strict=True)
     }
     counts = {f"n {T}": np.array(options.samples) for T in CLASSES}
-    np.savez_compressed(options.out, **counts, **means, **inputs)
+    whole: dict[str, Any] = {**counts, **means, **inputs}
+    np.savez_compressed(options.out, **whole)
     partial.unlink()
 
 

@@ -227,8 +227,9 @@ def _nodes(mean: Tensor, var: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tens
     x = low + a (exp(k t) − 1) for t in [0, 1], where k is 0 if the range is small. `low` (N, 1) is
     where the maximum hardly ever is lower.
     """
-    T, like = mean.shape[-1], {"dtype": mean.dtype, "device": mean.device}
-    trials, t = torch.tensor(TRIALS, **like)[:, None], torch.linspace(0, 1, NODES, **like)[:, None]
+    T, dtype, device = mean.shape[-1], mean.dtype, mean.device
+    trials = torch.tensor(TRIALS, dtype=dtype, device=device)[:, None]
+    t = torch.linspace(0, 1, NODES, dtype=dtype, device=device)[:, None]
     high, low = (mean + _root(var, 16 + 2 * log(T), (log(T) + 8) ** 2)).amax(-1), low[:, 0]
     trial = low + (high - low) * trials  # (trials, N)
     z = (trial[..., None] - (mean + GAMMA)) * (2 * var + pi**2 / 3).rsqrt()

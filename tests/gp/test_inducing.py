@@ -294,6 +294,7 @@ def test_a_shared_covariance_is_that_of_equal_ones():
     assert_allclose(one.kl().item(), each.kl().item(), rtol=1e-12)
     (one.with_kl(h)[1].sum() + one.kl()).backward()
     (each.with_kl(h)[1].sum() + each.kl()).backward()
+    assert one.raw_L_S.grad is not None and each.raw_L_S.grad is not None
     assert_allclose(one.raw_L_S.grad[0].numpy(), each.raw_L_S.grad.sum(0).numpy(), atol=1e-10)
     with pytest.raises(ValueError, match="shared_covariance=True needs shared_kernel=True"):
         InducingGP(Z, 3, shared_covariance=True)

@@ -147,7 +147,15 @@ NETWORK = table({"name": text, "arguments": optional(map_of(anything))})
 
 CONSTRAINT = table({"c": positive, "in_shape": or_none(list_of(size)), "momentum": or_none(number)})
 
-GP = table({"T": size, "kernel": one_of(KINDS), "shared_kernel": flag, "jitter": positive})
+GP = table(
+    {
+        "T": size,
+        "kernel": one_of(KINDS),
+        "shared_kernel": flag,
+        "shared_covariance": optional(flag),
+        "jitter": positive,
+    }
+)
 
 LIKELIHOOD = table(
     {

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from due.lipschitz import constrain
 from due.methods.method import Method
-from due.networks import FCResNet, ScaledInputs, n_features
+from due.networks import FCResNet, ScaledInputs, check_precision, n_features
 from due.predictor import Predictor
 from due.rows.checks import (
     argument,
@@ -24,7 +24,7 @@ from due.rows.checks import (
     check_whole,
     or_none,
 )
-from due.rows.randomness import own_randomness, seeded
+from due.rows.randomness import own_randomness, seeded, single_precision
 from due.rows.scale import Floats, Scale, fit_input_scale
 from due.rows.source import ROWS, Rows, Table, split
 from due.storage.estimator import Found, Memory, SavedEstimator, Tensors, recall_columns
@@ -175,7 +175,7 @@ class Trained(Fitted, SavedEstimator):
         recall_columns(self, saved["feature_names"], len(self.scale_.mean))
         self.history_ = saved["history"]
         self._relearn(saved)
-        with own_randomness(0):
+        with own_randomness(0), single_precision():
             model = self._rebuild(found.config["model"], found.tensors)
         self.model_ = model.to(self.device)
         self.predictor_ = self._wrap(self.model_.predictor()).to(self.device).eval()
@@ -357,10 +357,14 @@ def learn(
     Weights are drawn from the global generator, which is `seeded`.
     """
     n = len(known)
-    recipe = _recipe(estimator, n, watched=held_out is not None and len(held_out) > 0)
+    total = float(known.data[2].sum()) if len(known.data) > 2 else n
+    watched = held_out is not None and len(held_out) > 0
+    recipe = _recipe(estimator, n, total, watched)
     if anew:
         estimator.row_shape_ = tuple(known.data[0].shape[1:])
         estimator.model_ = estimator._build(torch.Size(estimator.row_shape_), T, n)
+        if getattr(estimator, "extractor", None) is not None:
+            check_precision(estimator.model_.f, known.data[0][:2])
     model = estimator.model_.to(estimator.device)
     model.n_data = n
     history = fit(
@@ -377,7 +381,7 @@ def learn(
     estimator.predictor_ = estimator._wrap(model.predictor()).to(estimator.device).eval()
 
 
-def _recipe(estimator: Any, n: int, watched: bool) -> Recipe:
+def _recipe(estimator: Any, n: int, total: float, watched: bool) -> Recipe:
     """The user's recipe with the arguments beside it, over the estimator's own for n rows."""
     default = estimator._default_recipe(n)
     beside = Recipe(epochs=estimator.epochs, batch_size=estimator.batch_size, lr=estimator.lr)
@@ -387,5 +391,5 @@ def _recipe(estimator: Any, n: int, watched: bool) -> Recipe:
             "due.training.Recipe, such as Recipe(patience=10)"
         )
     given = beside.over(estimator.recipe or Recipe()).over(default)
-    recipe = given.budgeted(n, estimator.least_steps)
+    recipe = given.budgeted(n, estimator.least_steps, total)
     return recipe.over(Recipe(schedule="constant" if watched else "cosine")).complete()

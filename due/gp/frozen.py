@@ -21,6 +21,7 @@ from due.gp.shapes import Features, PerRow, Values
 
 BLOCK = 1000  # pairs whose covariances are summed at once
 PEOPLE = 2048  # encoded at once
+FAR = 1e4  # times the largest square of an inducing input: 4 of 16 digits are lost there
 
 
 class FrozenGP(nn.Module):
@@ -72,7 +73,7 @@ class FrozenGP(nn.Module):
     def joint(self, h: Features) -> tuple[Values, Float[Tensor, "T N N"]]:
         """Mean and covariance of each q(f_t(h_1), …, f_t(h_N))."""
         A, B, mean = self._products(self._correlation(h))
-        prior = self.s[..., None] * self.kernel.correlation(squared_distance(h, h, self.centre))
+        prior = self.s[..., None] * self.kernel.correlation(self._squared_distance(h, h))
         cov = (prior - A.mT @ A + B.mT @ B).expand(len(self.mu), -1, -1)
         return (self.mu + mean).mT.to(outward(h)), cov.to(outward(h))
 
@@ -113,14 +114,33 @@ class FrozenGP(nn.Module):
 
     def _prior(self, a: tuple[Tensor, Tensor], b: tuple[Tensor, Tensor]) -> Tensor:
         """s (κ(a1, b1) + κ(a0, b0) − κ(a1, b0) − κ(a0, b1)) of two sets of pairs, (K, N, N)."""
-        k = [[self.kernel.correlation(squared_distance(x, y, self.centre)) for y in b] for x in a]
+        k = [[self.kernel.correlation(self._squared_distance(x, y)) for y in b] for x in a]
         return self.s[..., None] * (k[0][0] + k[1][1] - k[0][1] - k[1][0])
+
+    def _squared_distance(self, a: Tensor, b: Tensor) -> Tensor:
+        """‖a_n − b_m‖²; of rows so far from the data that their squares round it, by difference."""
+        d2 = squared_distance(a, b, self.centre)
+        far_a, far_b = self._far(a), self._far(b)
+        if far_a.any():
+            d2[far_a] = _by_differences(a[far_a], b)
+        if far_b.any():
+            d2[:, far_b] = _by_differences(a, b[far_b])
+        return d2
+
+    def _far(self, h: Tensor) -> Tensor:
+        moved = h - self.centre
+        return torch.linalg.vecdot(moved, moved) > FAR * self.squares.max()
 
     def _correlation(self, h: Tensor) -> Tensor:
         moved = h - self.centre  # float64, as in `squared_distance`, with Z's part done before
         squares = self.squares + torch.linalg.vecdot(moved, moved)
         d2 = torch.addmm(squares, self.Z, moved.mT, alpha=-2).clamp_min_(0)  # (M, N)
         return self.kernel.kappa(d2 * self.precision)  # (K, M, N)
+
+
+def _by_differences(a: Tensor, b: Tensor) -> Tensor:
+    """‖a_n − b_m‖² without the squares of a and b, which takes longer."""
+    return torch.cdist(a.double(), b.double(), compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
 class Frozen(nn.Module):

@@ -5,7 +5,7 @@ from due.networks.convolutional import VGG, ResNet18
 from due.networks.fully_connected import FCResNet, FeedForward, PreactivationResNet
 from due.networks.reversible import ReversibleConvNet, ReversibleNet
 from due.networks.scaled_inputs import ScaledInputs
-from due.networks.shape import n_features
+from due.networks.shape import check_precision, n_features
 from due.networks.wide_resnet import WideResNet
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "ScaledInputs",
     "VGG",
     "WideResNet",
+    "check_precision",
     "n_features",
 ]

@@ -1,5 +1,6 @@
 """What a network makes of rows: one vector of J features per row."""
 
+from copy import deepcopy
 from typing import Any
 
 import torch
@@ -18,3 +19,16 @@ def n_features(f: nn.Module, x: Shaped[Tensor, "N ..."]) -> int:
             "it must return one vector for each row, shape (N, J)"
         )
     return h.shape[1]
+
+
+@torch.no_grad()
+def check_precision(f: nn.Module, x: Shaped[Tensor, "N ..."]) -> None:
+    """Raise unless the network can predict in float64, as estimators do once it is trained."""
+    try:
+        deepcopy(f).eval().double()(x.double())
+    except RuntimeError as error:
+        raise ValueError(
+            f"the extractor cannot predict in float64 ({error}): it casts to another dtype or has "
+            "constants of one. Write x.to(self.layer.weight.dtype) in place of x.float(), and make "
+            "constants buffers by register_buffer"
+        ) from error

@@ -1,5 +1,7 @@
 """Seeds: from scikit-learn's `random_state`, and for torch's global draws."""
 
+import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,25 +10,54 @@ import torch
 from numpy.random import RandomState
 from sklearn.utils import check_random_state
 
+_alone = threading.RLock()  # torch draws weights and dropout from one generator per process
+
+
+def _unlock_after_fork() -> None:
+    global _alone
+    _alone = threading.RLock()  # whoever held it is not in this process
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_after_fork)
+
 
 @contextmanager
 def seeded(random_state: Any) -> Iterator[int]:
-    """A seed from what scikit-learn takes as `random_state`; global draws come from it inside."""
+    """A seed from what scikit-learn takes as `random_state`; global draws come from it inside.
+
+    Weights are made in float32, whatever torch's default dtype is.
+    """
     seed = int(check_random_state(random_state).randint(2**31 - 1))
-    with own_randomness(seed):
+    with own_randomness(seed), single_precision():
         yield seed
 
 
 @contextmanager
 def own_randomness(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """Global draws (weights, dropout) come from `seed` inside, and are untouched outside."""
+    """Global draws (weights, dropout) come from `seed` inside, and are untouched outside.
+
+    Threads take turns: what is inside runs in one thread at a time, because torch has one global
+    generator. Processes do not wait for one another.
+    """
     cuda = device is not None and device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if cuda else []):
+    with _alone, torch.random.fork_rng(devices=[device] if cuda else []):
         torch.default_generator.manual_seed(seed)
         if cuda:
             with torch.cuda.device(device):
                 torch.cuda.manual_seed(seed)
         yield
+
+
+@contextmanager
+def single_precision() -> Iterator[None]:
+    """New tensors are float32 inside, also under `torch.set_default_dtype(torch.float64)`."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def set_random_states(model: Any, generator: RandomState) -> Any:

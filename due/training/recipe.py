@@ -1,5 +1,6 @@
 """How to train, as plain values: optimiser, rates, schedule, batches, epochs, precision."""
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -18,11 +19,14 @@ from due.rows.checks import (
     one_of,
     or_none,
 )
+from due.rows.source import n_steps
 
 OPTIMIZERS = ("adam", "adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "steps", "one_cycle")
 PRECISIONS = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 ALL = "all"
+STEPS = 4000  # of a fit
+MOST_ROWS = 10**9  # for which a fit is planned
 
 
 def check_batch_size(name: str, value: Any) -> None:
@@ -144,16 +148,30 @@ class Recipe:
             return OneCycleLR(optimizer, rates, total_steps=length, cycle_momentum=False)
         return None
 
-    def budgeted(self, n: int, least: int = 0) -> "Recipe":
+    def budgeted(self, n: int, least: int = 0, total: float | None = None) -> "Recipe":
         """With batch size and epochs for n rows: about 4,000 steps, but 5 to 80 epochs.
 
-        `least` steps are taken if that needs no more than 160 epochs.
+        `least` steps are taken if that needs no more than 160 epochs. `total` is the sum of the
+        rows' weights. Repetitions that are written as a weight make an epoch shorter; epochs and
+        patience grow, up to 4,000 steps, so that as many steps are taken as if each repetition
+        were a row.
         """
         if self.batch_size == ALL:
             return self.over(Recipe(epochs=80))
-        batch = self.rows_per_step or (64 if n <= 10_000 else 256 if n <= 100_000 else 1024)
-        epochs = max(min(80, max(5, 4000 * batch // n)), min(160, least * batch // n))
-        return self.over(Recipe(batch_size=batch, epochs=epochs))
+        N = max(n, math.ceil(min(total or 0, MOST_ROWS)))
+        batch = self.rows_per_step or (64 if N <= 10_000 else 256 if N <= 100_000 else 1024)
+        epochs = max(min(80, max(5, STEPS * batch // N)), min(160, least * batch // N))
+        mine = self.over(Recipe(batch_size=batch, epochs=epochs))
+        return mine._stretched(n_steps(n, batch), n_steps(N, batch))
+
+    def _stretched(self, steps: int, wanted: int) -> "Recipe":
+        """As many steps as with epochs of `wanted` ones, but no more than 4,000."""
+        assert self.epochs is not None
+        epochs = math.ceil(min(self.epochs * wanted, STEPS) / steps)
+        if epochs <= self.epochs:
+            return self
+        patience = self.patience and math.ceil(self.patience * epochs / self.epochs)
+        return replace(self, epochs=epochs, patience=patience)
 
     @property
     def moves_per_step(self) -> bool:

@@ -11,6 +11,16 @@ class DownloadError(OSError):
     """A file is neither under DUE_DATA nor in the cache, and could not be downloaded."""
 
 
+class DataFileError(ValueError):
+    """A data file is not what its name says."""
+
+
+def damaged(path: Path, why: object) -> DataFileError:
+    """The error that names a file which cannot be read."""
+    reason = f"{type(why).__name__}: {why}" if isinstance(why, Exception) else why
+    return DataFileError(f"{path} is damaged ({reason}): replace it, or delete it to fetch it anew")
+
+
 def data_dir() -> Path | None:
     """The folder named by the environment variable DUE_DATA, None where it is not set."""
     value = os.environ.get("DUE_DATA")

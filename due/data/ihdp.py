@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray
 from sklearn.model_selection import train_test_split
 
-from due.data.download import DownloadError, fetch
+from due.data.download import DownloadError, damaged, fetch
 
 CONTINUOUS = ("bw", "b.head", "preterm", "birth.o", "nnhealth", "momage")
 SITES = ("ark", "ein", "har", "mia", "pen", "tex", "was")
@@ -122,7 +122,11 @@ def _read_rdata() -> dict[str, Float[ndarray, "985"]]:
         import rdata
     except ImportError as error:
         raise ImportError("IHDP is an R file: pip install 'due[paper]'") from error
-    frame = rdata.read_rda(fetch("ihdp/ihdp.RData", URL, SHA256))["ihdp"]
+    path = fetch("ihdp/ihdp.RData", URL, SHA256)
+    try:
+        frame = rdata.read_rda(path)["ihdp"]
+    except Exception as error:  # rdata raises many kinds for a damaged file
+        raise damaged(path, error) from error
     return {name: frame[name].to_numpy(dtype=np.float64) for name in frame}
 
 

@@ -7,6 +7,7 @@ scikit-learn and need no file.
 import gzip
 import math
 import tarfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -81,11 +82,14 @@ def _cifar10_rows(name: str) -> np.ndarray:
 
 def _from_archive(name: str) -> bytes:
     archive = fetch("cifar10/cifar-10-binary.tar.gz", CIFAR10, CIFAR10_SHA1)
-    with tarfile.open(archive) as tar:
-        member = tar.extractfile(f"cifar-10-batches-bin/{name}")
-        if member is None:
-            raise ImageFileError(f"{archive} has no file {name}; replace it")
-        return member.read()
+    try:
+        with tarfile.open(archive) as tar:
+            member = tar.extractfile(f"cifar-10-batches-bin/{name}")
+            if member is None:
+                raise ImageFileError(f"{archive} has no file {name}; replace it")
+            return member.read()
+    except (tarfile.TarError, KeyError, EOFError, OSError, zlib.error) as error:
+        raise _damaged(archive, error) from error
 
 
 def _svhn(name: str, part: str) -> Images:

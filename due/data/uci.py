@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray
 
-from due.data.download import find
+from due.data.download import damaged, find
 
 NAMES = ("bostonHousing", "concrete", "energy", "power-plant", "wine-quality-red", "yacht")
 
@@ -34,8 +34,11 @@ def load(name: str, split: int = 0) -> UCI:
             f"uci/{name}.npz was not found and cannot be downloaded: set the environment "
             f"variable DUE_DATA to a folder that contains it"
         )
-    with np.load(path, allow_pickle=False) as file:
-        x, y, test_idx = file["x"], file["y"], file["test_idx"]
+    try:
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            x, y, test_idx = file["x"], file["y"], file["test_idx"]
+    except Exception as error:  # numpy raises many kinds for a damaged file
+        raise damaged(path, error) from error
     if not 0 <= split < len(test_idx):
         raise ValueError(f"{name} has splits 0 to {len(test_idx) - 1}, got {split}")
     test = test_idx[split]

@@ -141,7 +141,8 @@ class DUECATE(UncertainEffectNetwork):
 
     def sample_effect(self, X: ArrayLike, n_samples: int = 100, random_state: Any = 0) -> Floats:
         """Joint draws of the effects of the people, shape (N, n_samples)."""
-        mean, cov = self._ask_jointly(self.predictor_.joint, self._people(X))
+        rows = self._people(X)
+        mean, cov = self._ask_jointly(self.predictor_.joint, rows)
         values, vectors = np.linalg.eigh(cov)  # singular where people repeat
         noise = check_random_state(random_state).standard_normal((len(values), n_samples))
         return mean[:, None] + vectors @ (np.sqrt(values.clip(0))[:, None] * noise)
@@ -154,6 +155,7 @@ class DUECATE(UncertainEffectNetwork):
                 "own_scale=True needs treatment='features': inside the network t has no length "
                 "scale"
             )
+        study = study.in_order()
         self.scale_ = fit_covariate_scale(study.join(validation).X)
         if validation is None and self.validation_fraction:
             study, validation = study.hold_out(self.validation_fraction, seed)
@@ -190,7 +192,7 @@ class DUECATE(UncertainEffectNetwork):
 
     def _network(self, shape: torch.Size) -> nn.Module:
         """The network on rows [x, t] of the given shape."""
-        build = self.extractor or default_encoder
+        build = default_encoder if self.extractor is None else self.extractor
         if self.treatment == "input":
             return build_network(build, shape)
         return AppendTreatment(build_network(build, torch.Size([shape[0] - 1])), self.own_scale)

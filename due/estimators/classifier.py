@@ -7,7 +7,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from torch import nn
+from torch import Tensor, nn
 
 from due.estimators.network import NetworkEstimator, OnData, estimator, learn_rows
 from due.gp import InducingGP, Softmax
@@ -79,6 +79,15 @@ class Classifier(ClassifierMixin, NetworkEstimator):
 
     def _default_recipe(self, n: int) -> Recipe:
         return self._recipe
+
+    def _explains(self, x: Tensor, y: Tensor) -> bool:
+        p = self._ask(self.predictor_.probabilities, self.scale_.inverse(x.double().numpy()))
+        codes = y.numpy()
+        share = np.bincount(codes, minlength=p.shape[1]) / len(codes)
+        right = np.mean(p.argmax(1) == codes)
+        likelihood = np.log(p[np.arange(len(p)), codes].clip(1e-300)).mean()
+        plain = np.sum(share * np.log(share.clip(1e-300)))
+        return bool(right > share.max() + (0.25 / len(p)) ** 0.5 or likelihood > plain + 0.01)
 
     def _wrap(self, model: nn.Module) -> ClassPredictor:
         return ClassPredictor(model, self.scale_)

@@ -3,10 +3,11 @@
 from abc import abstractmethod
 from typing import Any
 
-from torch import nn
+import numpy as np
+from torch import Tensor, nn
 
 from due.estimators.effects import EffectEstimator, Posterior, UncertainEffects
-from due.estimators.network import Trained, estimator, learn
+from due.estimators.network import Trained, better_than_mean, estimator, learn
 from due.predictor import EffectPredictor
 from due.rows.checks import argument, check_fraction
 from due.rows.randomness import seeded
@@ -35,6 +36,12 @@ class EffectNetwork(Trained, EffectEstimator):
         with seeded(self.random_state) as seed:
             known, held_out = self._tables(study, validation, seed)
             learn(self, known, held_out, 1, True, seed)
+
+    def _explains(self, x: Tensor, y: Tensor) -> bool:
+        people, t = x[:, :-1].double().numpy(), x[:, -1].numpy()
+        outcomes = self.y_scale_(self._outcomes(self.scale_.inverse(people)))
+        mean = np.where(t == 1, outcomes[:, 1], outcomes[:, 0])[:, None]
+        return better_than_mean(mean, y.double().numpy())
 
     def _wrap(self, model: nn.Module) -> EffectPredictor:
         return EffectPredictor(model, self.scale_, self.y_scale_)

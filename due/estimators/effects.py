@@ -9,7 +9,7 @@ from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from due.rows.checks import check_arguments, check_columns, is_number
+from due.rows.checks import check_arguments, check_columns, check_size, is_number
 from due.rows.scale import Floats
 from due.rows.study import Study
 
@@ -108,7 +108,10 @@ class EffectEstimator(BaseEstimator):
         study = Study(self._rows(X, reset=True), t, y)
         held_out = None
         if validation is not None:
-            y, t = _person_by_person(*validation)
+            try:
+                y, t = _person_by_person(*validation)
+            except ValueError as error:
+                raise ValueError(f"validation: {error}") from error
             held_out = Study(self._rows(validation[2], reset=False), t, y)
         self._fit(study, held_out)
         return self
@@ -251,6 +254,8 @@ def _vector(values: ArrayLike, name: str, what: str) -> Floats:
         array = array[:, 0]
     if array.ndim != 1:
         raise ValueError(f"{name} has shape {array.shape}, not one of the {what} a person; {ORDER}")
+    if np.iscomplexobj(array):
+        raise ValueError(f"{name} holds complex numbers, such as {array[0]}; give real ones")
     try:
         array = array.astype(np.float64)
     except (TypeError, ValueError) as error:
@@ -265,6 +270,8 @@ def _vector(values: ArrayLike, name: str, what: str) -> Floats:
             f"{name} has {missing.sum()} missing or infinite {what}, the first in row "
             f"{missing.argmax()}; leave those people out of Y, T and X"
         )
+    if len(array):
+        check_size(name, array)
     return array
 
 

@@ -1,5 +1,6 @@
 """What every estimator with a network shares: arguments, one call of `fit`, answers as numpy."""
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -41,6 +42,7 @@ BEFORE = {  # 0.1
     "shared_covariance": False,
     "inducing": "free",
 }
+SEEN, FEWEST = 256, 20  # training rows on which a fit must show that it learned something
 MANY = 10  # columns, of which some may not matter
 CALIBRATION, ENOUGH = 0.1, 500  # share of the rows held out for p-values, if there are so many
 estimator = dataclass(eq=False, repr=False, kw_only=True)
@@ -102,6 +104,10 @@ class Trained(Fitted, SavedEstimator):
     @abstractmethod
     def _wrap(self, model: nn.Module) -> Predictor:
         """What answers from raw rows, around a method made ready to predict."""
+
+    @abstractmethod
+    def _explains(self, x: Tensor, y: Tensor) -> bool:
+        """Whether it is better than a constant on these rows, in the units of training."""
 
     @abstractmethod
     def _learned(self) -> dict[str, Any]:
@@ -238,7 +244,7 @@ class NetworkEstimator(Trained):
         return load_state(self._method(f, J, self._T, 1), tensors)
 
     def _network(self, shape: torch.Size, scaled: bool) -> nn.Module:
-        f = build_network(self.extractor or default_extractor, shape)
+        f = build_network(default_extractor if self.extractor is None else self.extractor, shape)
         return (ScaledInputs(f, shape[0]) if scaled and self.extractor is None else f).eval()
 
 
@@ -379,6 +385,19 @@ def learn(
     bound = {"bound": model.bound_name} if hasattr(model, "bound_name") else {}
     estimator.history_ = {**bound, "rows": n, **asdict(history)}
     estimator.predictor_ = estimator._wrap(model.predictor()).to(estimator.device).eval()
+    x, y, *_ = known.some(SEEN, seed)
+    if len(x) >= FEWEST and not estimator._explains(x, y):
+        warnings.warn(
+            "the fit learned nothing: on its own training rows it is no better than a constant. "
+            "Train longer or at another learning rate, or look whether X says anything about y",
+            stacklevel=4,
+        )
+
+
+def better_than_mean(mean: Floats, y: Floats) -> bool:
+    """R² above 0 for at least one output; a constant one has nothing to explain."""
+    spread = y.var(0)
+    return bool((((y - mean) ** 2).mean(0) < spread).any() or not spread.any())
 
 
 def _recipe(estimator: Any, n: int, total: float, watched: bool) -> Recipe:

@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
-from torch import nn
+from torch import Tensor, nn
 
 from due.estimators.effects import quantile
-from due.estimators.network import NetworkEstimator, OnData, estimator, learn_rows
+from due.estimators.network import NetworkEstimator, OnData, better_than_mean, estimator, learn_rows
 from due.gp import Gaussian, InducingGP
 from due.gp.initialise import inducing
 from due.gp.kernels import KINDS
@@ -22,6 +22,7 @@ from due.rows.checks import (
     argument,
     check_fraction,
     check_rows,
+    check_size,
     check_training,
     check_whole,
     one_of,
@@ -73,11 +74,12 @@ class Regressor(RegressorMixin, MultiOutputMixin, NetworkEstimator):
         """
         of_y = {"multi_output": True, "y_numeric": True}
         inputs, values, weight, anew = check_training(self, X, y, sample_weight, **of_y)
+        check_size("y", values)
         if not anew:
             _check_outputs(values, self.y_scale_.std, self._flat)
         rows, held = canonical(inputs, _columns(values), weight), 0
         if validation is not None:
-            others = _others(self, *validation, T=rows.y.shape[1])
+            others = _others(self, validation, T=rows.y.shape[1])
             rows, held = Rows(*map(np.concatenate, zip(rows, others, strict=True))), len(others.X)
         if anew:
             self.y_scale_ = fit_scale(rows.y, rows.weight)
@@ -114,6 +116,11 @@ class Regressor(RegressorMixin, MultiOutputMixin, NetworkEstimator):
 
     def _shape(self, values: Floats) -> Floats:
         return values[:, 0] if self._flat else values
+
+    def _explains(self, x: Tensor, y: Tensor) -> bool:
+        rows = self.scale_.inverse(x.double().numpy())
+        mean = self.y_scale_(self._ask(self.predictor_.moments, rows)[0])
+        return better_than_mean(mean, y.double().numpy())
 
     def _wrap(self, model: nn.Module) -> ValuePredictor:
         return ValuePredictor(model, self.scale_, self.y_scale_)
@@ -244,11 +251,19 @@ def gp_recipe(bound: str, n: int) -> Recipe:
     return Recipe(lr=2e-3, head_lr=1e-2, warm_up=20, patience=30)
 
 
-def _others(estimator: Any, X: ArrayLike, y: ArrayLike, T: int) -> Rows:
+def _others(estimator: Any, validation: Any, T: int) -> Rows:
     """Rows to validate on, checked like those to train on."""
-    inputs, values = validate_data(
-        estimator, X, y, dtype=np.float64, allow_nd=True, multi_output=True, reset=False
-    )
+    if not isinstance(validation, tuple | list) or len(validation) != 2:
+        what = f"{len(validation)} parts" if isinstance(validation, tuple | list) else "one part"
+        raise ValueError(f"validation has {what}; it is (X, y) of other rows")
+    X, y = validation
+    try:
+        inputs, values = validate_data(
+            estimator, X, y, dtype=np.float64, allow_nd=True, multi_output=True, reset=False
+        )
+        check_size("y", values)
+    except ValueError as error:
+        raise ValueError(f"validation: {error}") from error
     others = canonical(inputs, _columns(values), None)
     if others.y.shape[1] != T:
         raise ValueError(f"y of validation has {others.y.shape[1]} outputs, y has {T}")

@@ -12,6 +12,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from due.rows.scale import Floats
 
+LARGEST = 1e140  # of a target
+WEIGHTS = 1e-6, 1e9
+SMALLEST_SHARE = 1e-12  # of the largest weight, below which a row has no influence
 NUMBER = int | float | np.number
 Rule = Callable[[str, Any], None]  # (name, value); raises
 
@@ -102,9 +105,20 @@ def check_columns(X: Any) -> None:
     if not hasattr(X, "dtypes") or not hasattr(X, "iloc"):
         return
     for name, column in X.items():
-        if getattr(column.dtype, "kind", "O") in "biufc":
+        kind = getattr(column.dtype, "kind", "O")
+        if kind in "biufc":
             continue
-        words = [value for value in column.dropna().unique() if not is_number(value)]
+        if kind in "mM":
+            raise ValueError(
+                f"column {name!r} of X holds dates or times ({column.iloc[0]}); turn it into "
+                f"numbers, such as (X[{name!r}] - X[{name!r}].min()).dt.days"
+            )
+        words = [value for value in column.dropna() if not is_number(value)]
+        if words and isinstance(words[0], list | tuple | dict | set | np.ndarray):
+            raise ValueError(
+                f"column {name!r} of X holds {words[0]!r}, a {type(words[0]).__name__}; a cell is "
+                "one number: make it several columns"
+            )
         if words:
             raise ValueError(
                 f"could not convert string to float: column {name!r} of X holds {words[0]!r}; "
@@ -124,7 +138,25 @@ def _check_weight(sample_weight: ArrayLike | None, X: Floats) -> Floats | None:
         )
     if not weight.any():
         raise ValueError("sample_weight is zero everywhere: no row is left to learn from")
-    return weight
+    low, high = WEIGHTS
+    if not low <= weight.max() <= high:
+        raise ValueError(
+            f"sample_weight is at most {weight.max():g}: a weight counts how often a row is "
+            f"repeated, so give weights between {low:g} and {high:g}, for example divided by "
+            "their mean"
+        )
+    return np.where(weight < SMALLEST_SHARE * weight.max(), 0.0, weight)
+
+
+def check_size(name: str, y: NDArray[Any]) -> None:
+    """Values whose squares, which variances are, neither overflow nor vanish."""
+    largest, spread = float(np.abs(y).max()), float(np.ptp(y, axis=0).max())
+    if largest > LARGEST or 0 < spread < 1 / LARGEST:
+        which = f"values up to {largest:g}" if largest > LARGEST else f"a range of {spread:g}"
+        raise ValueError(
+            f"{name} has {which}, whose squares no number holds; give it in another unit, such "
+            f"that it lies between {1 / LARGEST:g} and {LARGEST:g}"
+        )
 
 
 def check_training(

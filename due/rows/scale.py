@@ -93,6 +93,14 @@ def _moments(x: NDArray[Any], weight: Floats) -> tuple[Floats, Floats, Floats]:
     axes = (0, *range(2, x.ndim))
     low, high = (edge(x, axis=axes, keepdims=True).astype(float) for edge in (np.min, np.max))
     share = weight.reshape(-1, *[1] * (x.ndim - 1)) / (weight.sum() * np.prod(x.shape[2:]))
+    with np.errstate(over="ignore"):
+        wide = ~np.isfinite(high - low).reshape(-1)
+    if wide.any():
+        column = int(wide.argmax())
+        raise ValueError(
+            f"column {column} of X reaches from {low.flat[column]:g} to {high.flat[column]:g}, "
+            "farther than a number can: give it in another unit, or its logarithm"
+        )
     moves = high - low > 10 * np.finfo(np.float64).eps * np.maximum(np.abs(low), np.abs(high))
 
     def total(of: Any) -> Floats:

@@ -148,6 +148,7 @@ def fit(
             if after_epoch is not None:
                 after_epoch(run.epoch)
 
+        run.check_growth()
         run.keep_best()
         if not run.finished:
             converge(method)  # one power iteration per step runs a little behind
@@ -186,6 +187,7 @@ class _Run:
     rate: float = 0.0  # of the network, in the last step
     moved: bool = False  # in fp16 the first steps may be skipped
     finished: bool = False
+    first: float = 0.0  # loss of the first step
 
     def __post_init__(self) -> None:
         self.device = next(self.method.parameters()).device
@@ -218,6 +220,8 @@ class _Run:
                 share = len(part[0]) * self.peers.ranks / n
                 self.scaler.scale(loss if share == 1 else loss * share).backward()
             self.total += value * len(part[0])
+        if not self.steps:
+            self.first = self.total / len(batch[0])
         self.rate = float(self.optimizer.param_groups[0]["lr"])
         scale = self.scaler.get_scale()
         with _warming_up(self.optimizer, self.recipe.warm_up or 0, self.steps):
@@ -298,6 +302,14 @@ class _Run:
         idle = len(history.validation) - 1 - latest
         history.stopped_early = self.recipe.patience is not None and idle >= self.recipe.patience
 
+    def check_growth(self) -> None:
+        """A loss that grew a thousandfold is finite, but nothing was learned."""
+        last = self.lowest if self.history.validation else self.history.loss[-1]
+        if not last <= GROWN * (1 + abs(self.first)):
+            raise DivergenceError(
+                f"the loss grew from {self.first:.3g} in the first step to {last:.3g}. {REMEDY}"
+            )
+
     def keep_best(self) -> None:
         """Put the state of the best epoch back."""
         if self.best is not None:
@@ -347,7 +359,19 @@ class _Run:
 
 
 # as they are
-_PLAIN = ("best", "lowest", "epoch", "step", "steps", "total", "seconds", "moved", "finished")
+_PLAIN = (
+    "best",
+    "lowest",
+    "epoch",
+    "step",
+    "steps",
+    "total",
+    "seconds",
+    "moved",
+    "finished",
+    "first",
+)
+GROWN = 1000.0
 REMEDY = "Try a smaller learning rate, and look for NaN or huge values in the data."
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from due.gp.cholesky import cholesky
 from due.gp.inducing import InducingGP, column_squares, outward
-from due.gp.kernels import Kernel
+from due.gp.kernels import Kernel, squared_distance_of_any
 from due.gp.shapes import Features, Noises, Scalar, Values, Weights, by_row
 
 SMALLEST_JITTER = 1e-12  # of the prior variance, where σ² is too small to help
@@ -65,7 +65,7 @@ class Posterior:
 
     def __call__(self, h: Float[Tensor, "P J"]) -> tuple[Float[Tensor, "P T"], ...]:
         """Mean and variance at new features."""
-        A = torch.linalg.solve_triangular(self.L, self.gp.kernel(self.h, h), upper=False)
+        A = torch.linalg.solve_triangular(self.L, self.gp.kernel(h, self.h).mT, upper=False)
         mean = self.gp.mu + (A.mT @ self.white)[..., 0].mT
         var = self.gp.kernel.outputscale[:, None] - column_squares(A)
         return mean.to(outward(h)), var.mT.clamp_min(1e-12).to(outward(h))
@@ -81,10 +81,13 @@ def posterior(
 ) -> tuple[Float[Tensor, "P T"], Float[Tensor, "T P P"]]:
     """Mean and covariance of f(h_new) given y, without noise."""
     L = factor(kernel, h, sigma2)
-    A = torch.linalg.solve_triangular(L, kernel(h, h_new), upper=False)  # (T, N, P)
+    A = torch.linalg.solve_triangular(L, kernel(h_new, h).mT, upper=False)  # (T, N, P)
     white = torch.linalg.solve_triangular(L, (y.double() - mu).mT[..., None], upper=False)
     mean = mu + (A.mT @ white)[..., 0].mT
-    return mean, kernel(h_new, h_new) - A.mT @ A
+    centre = h.double().mean(0)
+    reach = (h.double() - centre).square().sum(1).max()
+    prior = kernel.correlation(squared_distance_of_any(h_new, h_new, centre, reach))
+    return mean, kernel.outputscale[:, None, None] * prior - A.mT @ A
 
 
 def factor(kernel: Kernel, h: Features, sigma2: Noises) -> Float[Tensor, "T N N"]:

@@ -14,14 +14,13 @@ from torch import Tensor, nn
 
 from due.gp.cholesky import cholesky
 from due.gp.inducing import InducingGP, column_squares, outward, times
-from due.gp.kernels import squared_distance
+from due.gp.kernels import squared_distance, squared_distance_of_any
 from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax
 from due.gp.reference import Reference
 from due.gp.shapes import Features, PerRow, Values
 
 BLOCK = 1000  # pairs whose covariances are summed at once
 PEOPLE = 2048  # encoded at once
-FAR = 1e4  # times the largest square of an inducing input: 4 of 16 digits are lost there
 
 
 class FrozenGP(nn.Module):
@@ -118,29 +117,14 @@ class FrozenGP(nn.Module):
         return self.s[..., None] * (k[0][0] + k[1][1] - k[0][1] - k[1][0])
 
     def _squared_distance(self, a: Tensor, b: Tensor) -> Tensor:
-        """‖a_n − b_m‖²; of rows so far from the data that their squares round it, by difference."""
-        d2 = squared_distance(a, b, self.centre)
-        far_a, far_b = self._far(a), self._far(b)
-        if far_a.any():
-            d2[far_a] = _by_differences(a[far_a], b)
-        if far_b.any():
-            d2[:, far_b] = _by_differences(a, b[far_b])
-        return d2
-
-    def _far(self, h: Tensor) -> Tensor:
-        moved = h - self.centre
-        return torch.linalg.vecdot(moved, moved) > FAR * self.squares.max()
+        """‖a_n − b_m‖² of rows that may be anywhere."""
+        return squared_distance_of_any(a, b, self.centre, self.squares.max())
 
     def _correlation(self, h: Tensor) -> Tensor:
         moved = h - self.centre  # float64, as in `squared_distance`, with Z's part done before
         squares = self.squares + torch.linalg.vecdot(moved, moved)
         d2 = torch.addmm(squares, self.Z, moved.mT, alpha=-2).clamp_min_(0)  # (M, N)
         return self.kernel.kappa(d2 * self.precision)  # (K, M, N)
-
-
-def _by_differences(a: Tensor, b: Tensor) -> Tensor:
-    """‖a_n − b_m‖² without the squares of a and b, which takes longer."""
-    return torch.cdist(a.double(), b.double(), compute_mode="donot_use_mm_for_euclid_dist").square()
 
 
 class Frozen(nn.Module):

@@ -99,6 +99,31 @@ def squared_distance(
     return d2.fill_diagonal_(0) if a is b else d2
 
 
+def squared_distance_of_any(
+    a: Features,
+    b: Float[Tensor, "M J"],
+    centre: Float[Tensor, " J"],
+    reach: Float[Tensor, ""],
+) -> Float[Tensor, "N M"]:
+    """‖a_n − b_m‖² of rows that may be far from the data, which lie within √reach of the centre.
+
+    The squares of a far row would round the distance to its neighbour to nothing: of such rows it
+    is taken by differences, which takes longer.
+    """
+    d2 = squared_distance(a, b, centre)
+    far_a, far_b = ((part - centre).square().sum(1) > BEYOND * reach for part in (a, b))
+    if far_a.any():
+        d2[far_a] = _by_differences(a[far_a], b)
+    if far_b.any():
+        d2[:, far_b] = _by_differences(a, b[far_b])
+    return d2
+
+
+def _by_differences(a: Tensor, b: Tensor) -> Tensor:
+    a, b = a.double(), b.double()
+    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+
 def squared_distance_to_first(x: Float[Tensor, "P J"], M: int) -> Float[Tensor, "P M"]:
     """‖x_p − x_m‖² in float64 of all rows to the first M, as `squared_distance` takes it."""
     moved = x.double() - x.detach()[:M].double().mean(0)
@@ -216,6 +241,7 @@ def _distance(r2: Tensor) -> Tensor:
     return torch.where(r2 > 0, r2.clamp_min(1e-30).sqrt(), 0.0)  # a finite gradient at 0
 
 
+BEYOND = 1e4  # times the largest square of the data: 4 of 16 digits are lost there
 FAR = 1e15  # e⁻ʳ is 0 there, and ∞ · 0 is not
 CORRELATIONS = {
     "rbf": Correlation(

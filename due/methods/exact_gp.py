@@ -58,7 +58,7 @@ class ExactGP(nn.Module):
     def marginal(self, x: Float[Tensor, "P D"]) -> tuple[Float[Tensor, " P"], Float[Tensor, " P"]]:
         """Mean and variance of each f(x_p), without noise."""
         parts = []
-        for k in (self.kernel(self.x, part)[0] for part in x.split(ROWS)):  # (N, rows)
+        for k in (self.kernel(part, self.x)[0].mT for part in x.split(ROWS)):  # (N, rows)
             A = torch.linalg.solve_triangular(self.L, k, upper=False)
             var = self.kernel.outputscale - A.square().sum(0)
             parts.append((self.mu + (k.mT @ self.alpha)[:, 0], var.clamp_min(0)))

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from inspect import signature
+from typing import Any
 
 import numpy as np
 import pytest
@@ -92,6 +93,7 @@ def fitted(name, change=Change(), **more):
     rows, y = in_units(X, change)[order], (SIGNAL * 2.0**change.y_unit)[order]
     y = y + change.y_shift * 2.0**change.y_unit
     model = clone(ALL[name])
+    data: tuple[Any, ...]
     if name in EFFECTS:
         data = (y, T[order], rows)
     elif is_classifier(model):

@@ -4,6 +4,8 @@ Each test fails in commit 3d8e3da, but for `test_errors_name_the_estimator_that_
 `test_no_part_of_the_entropy_exceeds_it`, which hold what was mended before.
 """
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -43,7 +45,7 @@ def small(shape):
     return FCResNet(shape[0], 8, 1)
 
 
-def fit(model):
+def fit(model: Any) -> Any:
     """On the data of its kind."""
     if isinstance(model, tuple(EFFECTS)):
         return model.fit(Y, T, X=X)

@@ -47,9 +47,9 @@ def small(shape):
 
 def fit(model: Any) -> Any:
     """On the data of its kind."""
-    if isinstance(model, tuple(EFFECTS)):
+    if type(model) in EFFECTS:
         return model.fit(Y, T, X=X)
-    return model.fit(X, C if isinstance(model, tuple(CLASSIFIERS)) else Y)
+    return model.fit(X, C if type(model) in CLASSIFIERS else Y)
 
 
 def test_unfitted_effects_say_so():

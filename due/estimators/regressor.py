@@ -74,18 +74,19 @@ class Regressor(RegressorMixin, MultiOutputMixin, NetworkEstimator):
         """
         of_y = {"multi_output": True, "y_numeric": True}
         inputs, values, weight, anew = check_training(self, X, y, sample_weight, **of_y)
-        check_size("y", values)
         if not anew:
             _check_outputs(values, self.y_scale_.std, self._flat)
-        rows, held = canonical(inputs, _columns(values), weight), 0
+        targets = _columns(values)
+        check_size("y", targets)
+        rows, held = canonical(inputs, targets, weight), 0
         if validation is not None:
             others = _others(self, validation, T=rows.y.shape[1])
             rows, held = Rows(*map(np.concatenate, zip(rows, others, strict=True))), len(others.X)
         if anew:
             self.y_scale_ = fit_scale(rows.y, rows.weight)
             self._flat: bool = values.ndim == 1  # y is (N,), not (N, 1)
-        targets = torch.as_tensor(self.y_scale_(rows.y)).float()
-        learn_rows(self, rows, targets, targets.shape[1], anew, held=held)
+        standard = torch.as_tensor(self.y_scale_(rows.y)).float()
+        learn_rows(self, rows, standard, standard.shape[1], anew, held=held)
         return self
 
     def moments(self, X: ArrayLike) -> Moments:

@@ -24,10 +24,10 @@ SHAPES: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.full,), lambda size, *_, **more: size),
     **dict.fromkeys((torch.eye,), lambda n, m=None, **more: (n, n if m is None else m)),
     **dict.fromkeys((torch.linspace,), lambda start, end, steps, **more: (steps,)),
-    **dict.fromkeys((torch.arange,), lambda *ends, **more: (max(map(abs, ends)),)),
+    **dict.fromkeys((torch.arange,), lambda *ends, **more: (max(map(abs, ends), default=0),)),
     **dict.fromkeys((torch.randperm,), lambda n, **more: (n,)),
     **dict.fromkeys(
-        (Tensor.new_zeros, Tensor.new_empty, Tensor.new_ones), lambda x, *size, **more: size
+        (Tensor.new_zeros, Tensor.new_empty, Tensor.new_ones), lambda x, *size, **more: more.get("size", size)
     ),
     Tensor.expand: lambda x, *size: size,
     Tensor.repeat: lambda x, *times: (x.numel(), *times),

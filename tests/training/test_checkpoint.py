@@ -170,3 +170,20 @@ def test_kill_and_resume_gives_the_same_bits(tmp_path):
     assert done.returncode == 0, done.stderr
     kills, advances, hits = map(int, done.stdout.split())
     assert kills >= 20 and advances >= 10 and hits >= 5  # hits: kills in the act of writing
+
+
+def test_resume_between_two_refreshes_of_the_norms(tmp_path):
+    """What the norms keep in between is in the checkpoint, but not in a run that has not begun."""
+    from due.lipschitz import constrain
+
+    recipe = Recipe(refresh=5)
+
+    def bounded():
+        method = Regression()
+        constrain(method.f, 0.9, wave(4)[0])
+        return method
+
+    want = run(recipe=recipe, method=bounded())
+    with pytest.raises(Interrupt):
+        run(tmp_path / "c.pt", interrupt_at=20, recipe=recipe, method=bounded())
+    assert_same_run(run(tmp_path / "c.pt", recipe=recipe, method=bounded()), want)

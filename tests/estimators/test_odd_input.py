@@ -1,7 +1,8 @@
 """Odd arguments, rows and targets: the right answer, or an error that says what to do.
 
-Each test fails in commit 3d8e3da, but for `test_errors_name_the_estimator_that_was_asked` and
-`test_no_part_of_the_entropy_exceeds_it`, which hold what was mended before.
+Of each test at least one case fails in commit 3d8e3da, but for five that hold what was right
+already: the names of estimators in errors, the parts of the entropy, rows at the end of all
+numbers, targets of 1e130, and fits that did learn.
 """
 
 from typing import Any

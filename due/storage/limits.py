@@ -27,7 +27,8 @@ SHAPES: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.arange,), lambda *ends, **more: (max(map(abs, ends), default=0),)),
     **dict.fromkeys((torch.randperm,), lambda n, **more: (n,)),
     **dict.fromkeys(
-        (Tensor.new_zeros, Tensor.new_empty, Tensor.new_ones), lambda x, *size, **more: more.get("size", size)
+        (Tensor.new_zeros, Tensor.new_empty, Tensor.new_ones),
+        lambda x, *size, **more: more.get("size", size),
     ),
     Tensor.expand: lambda x, *size: size,
     Tensor.repeat: lambda x, *times: (x.numel(), *times),

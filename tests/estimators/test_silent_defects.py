@@ -1,8 +1,9 @@
 """Answers that were wrong without a word. Of each test at least one case fails in commit 3d8e3da.
 
 Threads fail there by chance, not each time; the joint covariance of far rows and the dtype of a
-folder that is loaded were right. Two more of this kind were mended in cf504f0, see `test_hostile_rows.py`: one far row that spoiled
-the joint answers of the others, and networks that work in place. They fail in its parent, e7411ad.
+folder that is loaded were right. Two more of this kind were mended in cf504f0, see
+`test_hostile_rows.py`: one far row that spoiled the joint answers of the others, and networks that
+work in place. They fail in its parent, e7411ad.
 """
 
 from concurrent.futures import ThreadPoolExecutor

@@ -108,6 +108,8 @@ def describe(model: nn.Module) -> dict[str, Any]:
 def rebuild(config: dict[str, Any], tensors: dict[str, Tensor], f: nn.Module | None = None) -> Any:
     """The deep GP of `describe`, with the given state."""
     f = constrained(_build_network(config["network"]) if f is None else f, config["constraints"])
+    if config["gp"].get("shared_covariance") and not config["gp"]["shared_kernel"]:
+        raise StorageError("its GP has a shared covariance without a shared kernel")
     gp = InducingGP(torch.zeros_like(tensors["gp.Z"]), **config["gp"])
     likelihood = _build_likelihood(config["likelihood"])
     tensors = {name: tensor for name, tensor in tensors.items() if name not in DROPPED}

@@ -27,10 +27,12 @@ LINES = {  # how they begin, one space between words
         "digits: uncertainty ÷ softmax ",
     ],
     "coverage": [
-        "world people method RMSE covered half width covered, each seed",
+        "world people method RMSE covered half width CPU s covered, each seed",
         "plain 40 DUECATE ",
-        "tangled 40 GP per arm ",
+        "tangled 40 before ",
+        "25 covariates 40 GP per arm ",
     ],
+    "defaults": ["ihdp: 2 seeds from 200 on", "ihdp-cov: 2 seeds from 200 on", "before − DUECATE "],
     "effects": [
         "ihdp CPU s ratio random uncertainty",
         "ihdp-cov CPU s ratio random uncertainty",
@@ -97,7 +99,7 @@ LINES = {  # how they begin, one space between words
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks of memory are read from /proc")
 @pytest.mark.parametrize("name", LINES)
 def test_benchmark_has_a_line_for_each_thing_it_measures(name, tmp_path, monkeypatch):
-    if name == "effects" and find("ihdp/ihdp.RData") is None:
+    if name in ("effects", "defaults") and find("ihdp/ihdp.RData") is None:
         pytest.skip("needs ihdp/ihdp.RData under DUE_DATA")
     if name == "tabular" and not HAS_YACHT:
         monkeypatch.delenv("DUE_DATA", raising=False)

@@ -76,7 +76,7 @@ REGRESSORS = {
     "exact GP": ExactGPRegressor(steps=5),
 }
 EFFECTS = {
-    "DUE": DUECATE(**GP, random_state=0),
+    "DUE": DUECATE(**GP, inducing="free", random_state=0),
     "TARNet ensemble": DeepEnsemble(TARNet(**SLIM), 2, random_state=0),
     "BTARNet": MCDropout(TARNet(**SLIM), 3, random_state=0),
     "BCEVAE": MCDropout(CEVAE(**SLIM), 3, random_state=0),

@@ -37,7 +37,7 @@ def small(shape):
 
 
 CLASSIFIERS = {
-    "DUE": DUEClassifier(small, n_inducing=10, **FEW),
+    "DUE": DUEClassifier(small, n_inducing=10, inducing="free", **FEW),
     "DUE monte_carlo": DUEClassifier(small, n_inducing=10, probabilities="monte_carlo", **FEW),
     "DUE raw": DUEClassifier(small, n_inducing=10, scale_inputs=False, **FEW),
     "softmax": SoftmaxClassifier(small, **FEW),
@@ -46,15 +46,17 @@ CLASSIFIERS = {
     "DDU": DDUClassifier(small, **FEW),
 }
 REGRESSORS = {
-    "DUE": DUERegressor(small, n_inducing=10, **FEW),
-    "DUE two": DUERegressor(small, n_inducing=10, **FEW),
+    "DUE": DUERegressor(small, n_inducing=10, inducing="free", **FEW),
+    "DUE two": DUERegressor(small, n_inducing=10, inducing="free", **FEW),
     "network": NetworkRegressor(small, **FEW),
     "SNGP": SNGPRegressor(small, n_random_features=32, **FEW),
 }
 EFFECTS = {
-    "DUE": DUECATE(small, n_inducing=10, **FEW),
-    "DUE input": DUECATE(small, n_inducing=10, treatment="input", own_scale=False, **FEW),
-    "DUE noise": DUECATE(small, n_inducing=10, finish="noise", **FEW),
+    "DUE": DUECATE(small, n_inducing=10, inducing="free", **FEW),
+    "DUE input": DUECATE(
+        small, n_inducing=10, treatment="input", inducing="free", own_scale=False, **FEW
+    ),
+    "DUE noise": DUECATE(small, n_inducing=10, inducing="free", finish="noise", **FEW),
     "TARNet": TARNet(width=8, **FEW),
     "CEVAE": CEVAE(width=8, latent=2, **FEW),
     "DKLITE": DKLITE(width=8, **FEW),

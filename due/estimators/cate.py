@@ -1,6 +1,7 @@
 """DUE for treatment effects: f on [x, t], and τ(x) = f([x, 1]) − f([x, 0]) in closed form."""
 
 import warnings
+from copy import copy
 from dataclasses import field
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils import check_random_state
 from torch import nn
 
+from due.estimators.choice import Choosing
 from due.estimators.effect_network import UncertainEffectNetwork
 from due.estimators.network import Extractor, build_network, estimator
 from due.estimators.regressor import gp_recipe
@@ -17,11 +19,20 @@ from due.gp import Gaussian, InducingGP
 from due.gp.initialise import inducing
 from due.gp.kernels import KINDS
 from due.lipschitz import constrain
-from due.methods.due import BOUNDS, FINISHES, INDUCING, PLACEMENTS
+from due.methods.due import BOUNDS, COLLAPSED_ROWS, FINISHES, INDUCING, PLACEMENTS
 from due.methods.method import Method
 from due.methods.treatment_due import TreatmentDUE
-from due.networks import AppendTreatment, PreactivationResNet, n_features
-from due.rows.checks import argument, check_flag, check_positive, check_whole, one_of, or_none
+from due.networks import AppendTreatment, PreactivationResNet, ScaledInputs, n_features
+from due.rows.checks import (
+    argument,
+    at_least,
+    check_flag,
+    check_fraction,
+    check_positive,
+    check_whole,
+    one_of,
+    or_none,
+)
 from due.rows.scale import Floats, fit_covariate_scale, fit_scale
 from due.rows.source import Table, canonical
 from due.rows.study import Study
@@ -31,12 +42,21 @@ from due.training import Recipe
 
 PLACES = ("features", "input")
 DECAY = 0.45  # ½ (1 − dropout of 0.1)
+INDUCING_POINTS = {"free": 100, "tied": 300, "refreshed": 300}
+OPEN = ("inducing", "layers", "dropout", "column_scales")  # left to candidates if all are None
+Arguments = dict[str, Any]
+BEFORE: Arguments = {"inducing": "free", "layers": 3, "dropout": 0.1, "column_scales": False}
+FREE: Arguments = {**BEFORE, "column_scales": True}
+EXACT: Arguments = {**FREE, "bound": "exact", "dropout": 0.0}
+INPUTS: Arguments = {**EXACT, "layers": 0}
+ON_DATA: Arguments = {"bound": "auto", "inducing": "tied"}  # in place of exact inference
+MOST_EXACT = 1000  # rows of the candidates with exact inference
 FEW = 5  # people of an arm
 PAPER = Recipe(batch_size=100, lr=1e-3, head_lr=4e-3, patience=20)
 
 
 @estimator
-class DUECATE(UncertainEffectNetwork):
+class DUECATE(Choosing, UncertainEffectNetwork):
     """Effects of a treatment with their uncertainty, from one forward pass of a deep network.
 
     A GP of the outcome on the features of [x, t]. The effect f([x, 1]) − f([x, 0]) of a person is
@@ -55,15 +75,25 @@ class DUECATE(UncertainEffectNetwork):
     c
         Bound on the Lipschitz constant of each layer; None leaves the network free.
     n_inducing
-        Number of inducing points (at most the number of distinct rows).
+        Number of inducing points (at most the number of distinct rows); None takes 100, or 300 if
+        they are tied to the data.
     kernel
         "rbf", "matern12", "matern32", "matern52" or "rq".
     treatment
         Where t enters: appended to the "features" or to the "input" of the network.
     own_scale
         Learn a length scale for t apart from that of the features.
-    inducing, placement, bound
-        As in `DUERegressor`.
+    inducing, layers, dropout, column_scales
+        Left to candidates if all are None and the bound is "auto". Three are trained, and the one
+        under which held-out people are most probable is kept: "free" has free inducing points and
+        dropout; "exact" has exact inference and no dropout; "inputs" has exact inference and no
+        network, so it is a GP with a length scale per column. All learn a scale per column of X.
+        From 1,001 people to learn from on, inducing points on the data take the place of exact
+        inference; beyond 5,000 nothing is chosen. If one of the four is given, they mean: where
+        inducing points are, as in `DUERegressor` ("free"); layers of the default encoder (3; 0 is
+        no network); its dropout (0.1); whether columns have learned scales (False).
+    placement, bound
+        As in `DUERegressor`. A bound other than "auto" leaves nothing to choose either.
     finish
         As in `DUERegressor`. "gp" has the smaller error of the effect on IHDP, "noise" the wider
         intervals.
@@ -73,7 +103,8 @@ class DUECATE(UncertainEffectNetwork):
     Attributes
     ----------
     history_
-        Loss and validation of each epoch.
+        Loss and validation of each epoch; the candidate that was `chosen`, and the mean −log p(y)
+        of held-out people under each of the `candidates`; the `missed_effect` of which it warns.
     model_, predictor_
         The `TreatmentDUE` behind it, and what predicts from covariates.
 
@@ -92,11 +123,14 @@ class DUECATE(UncertainEffectNetwork):
 
     extractor: Extractor | None = field(default=None, kw_only=False)
     c: float | None = argument(0.95, or_none(check_positive))
-    n_inducing: int = argument(100, check_whole)
+    n_inducing: int | None = argument(None, or_none(check_whole))
     kernel: str = argument("matern32", one_of(KINDS))
     treatment: str = argument("features", one_of(PLACES))
     own_scale: bool = argument(True, check_flag)
-    inducing: str = argument("free", one_of(INDUCING))
+    inducing: str | None = argument(None, or_none(one_of(INDUCING)))
+    layers: int | None = argument(None, or_none(at_least(0)))
+    dropout: float | None = argument(None, or_none(check_fraction))
+    column_scales: bool | None = argument(None, or_none(check_flag))
     placement: str = argument("kmeans", one_of(PLACEMENTS))
     bound: str = argument("auto", one_of(BOUNDS))
     finish: str = argument("gp", one_of(FINISHES))
@@ -180,28 +214,47 @@ class DUECATE(UncertainEffectNetwork):
     def _build(self, shape: torch.Size, T: int, n: int) -> Method:
         f, example = self._network(shape).eval(), torch.zeros(2, *shape)
         J = n_features(f, example)
-        if self.c is not None:
+        if self.c is not None and (self.layers or self.extractor):
             constrain(f, self.c, example)
-        gp = InducingGP(torch.zeros(inducing(self.n_inducing, n), J), T, kernel=self.kernel)
+        M = inducing(self.n_inducing or INDUCING_POINTS[self.inducing or "free"], n)
+        gp = InducingGP(torch.zeros(M, J), T, kernel=self.kernel)
         where: dict[str, Any] = {"inducing": self.inducing, "placement": self.placement}
         how: dict[str, Any] = {"bound": self.bound, "finish": self.finish, **where}
         return TreatmentDUE(f, gp, Gaussian(T), n, **how)
 
     def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> Method:
-        return rebuild(config, tensors, self._network(torch.Size(self.row_shape_)))
+        chosen = copy(self).set_params(**self.history_.get("arguments", {}))
+        return rebuild(config, tensors, chosen._network(torch.Size(self.row_shape_)))
+
+    def _candidates(self, n: int) -> dict[str, Arguments]:
+        given = {name: getattr(self, name) for name in OPEN if getattr(self, name) is not None}
+        if given or self.bound != "auto":
+            return {"given": {**BEFORE, **given}}
+        if n > COLLAPSED_ROWS:
+            return {"free": BEFORE}
+        candidates = {"free": FREE, "exact": EXACT}
+        if self.extractor is None:
+            candidates["inputs"] = INPUTS
+        if n > MOST_EXACT:
+            candidates = {name: {**each, **ON_DATA} for name, each in candidates.items()}
+        return {**candidates, "free": FREE}
 
     def _network(self, shape: torch.Size) -> nn.Module:
         """The network on rows [x, t] of the given shape."""
-        build = default_encoder if self.extractor is None else self.extractor
-        if self.treatment == "input":
-            return build_network(build, shape)
-        return AppendTreatment(build_network(build, torch.Size([shape[0] - 1])), self.own_scale)
+        build = self._encoder if self.extractor is None else self.extractor
+        inside = self.treatment == "input"
+        D = shape[0] if inside else shape[0] - 1
+        f = build_network(build, torch.Size([D]))
+        return f if inside else AppendTreatment(f, self.own_scale)
+
+    def _encoder(self, shape: torch.Size) -> nn.Module:
+        """The encoder of the paper's treatment-effect experiments, or none."""
+        D, layers = shape[0], 3 if self.layers is None else self.layers
+        if not layers:
+            return ScaledInputs(nn.Identity(), D, price=0.0)  # the bound itself has one
+        f = PreactivationResNet(D, depth=layers - 1, dropout=self.dropout or 0.0)
+        return ScaledInputs(f, D) if self.column_scales else f
 
     def _default_recipe(self, n: int) -> Recipe:
         own = Recipe(epochs=1000, lr=4e-3, head_lr=1.6e-2, weight_decay=DECAY / n, patience=60)
         return own.over(gp_recipe(self.bound, n))
-
-
-def default_encoder(shape: torch.Size) -> PreactivationResNet:
-    """The encoder of the paper's treatment-effect experiments."""
-    return PreactivationResNet(shape[0])

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from due.estimators.effects import EffectEstimator, Posterior, UncertainEffects
 from due.estimators.network import Trained, better_than_mean, estimator, learn
+from due.estimators.residuals import missed_effect, warn_of
 from due.predictor import EffectPredictor
 from due.rows.checks import argument, check_fraction
 from due.rows.randomness import seeded
@@ -36,6 +37,17 @@ class EffectNetwork(Trained, EffectEstimator):
         with seeded(self.random_state) as seed:
             known, held_out = self._tables(study, validation, seed)
             learn(self, known, held_out, 1, True, seed)
+        self._look_back(held_out)
+
+    def _look_back(self, held_out: Table | None) -> None:
+        """Warn if held-out people show an effect that was missed."""
+        residuals = getattr(self.model_, "held_out_residuals", None)
+        if held_out is None or residuals is None:
+            return
+        rows = held_out.data[0].double().numpy()
+        missed = missed_effect(rows[:, :-1], rows[:, -1], residuals[:, 0].numpy())
+        self.history_["missed_effect"] = missed._asdict()
+        warn_of(missed, getattr(self, "feature_names_in_", None))
 
     def _explains(self, x: Tensor, y: Tensor) -> bool:
         people, t = x[:, :-1].double().numpy(), x[:, -1].numpy()

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
+from due.estimators.choice import Choosing, choose
 from due.lipschitz import constrain
 from due.methods.method import Method
 from due.networks import FCResNet, ScaledInputs, check_precision, n_features
@@ -358,6 +359,21 @@ def _set_apart(
 def learn(
     estimator: Any, known: Table, held_out: Table | None, T: int, anew: bool, seed: int
 ) -> None:
+    """Train the estimator's method, or the best of its candidates by the held-out rows."""
+
+    def train(one: Any) -> None:
+        _learn(one, known, held_out, T, anew, seed)
+
+    if anew and isinstance(estimator, Choosing):
+        watched = held_out is not None and len(held_out) > 0
+        choose(estimator, estimator._candidates(len(known)), train, seed, watched)
+    else:
+        train(estimator)
+
+
+def _learn(
+    estimator: Any, known: Table, held_out: Table | None, T: int, anew: bool, seed: int
+) -> None:
     """Build the estimator's method unless it goes on, train it, and make it ready to predict.
 
     Weights are drawn from the global generator, which is `seeded`.
@@ -382,8 +398,10 @@ def learn(
         seed=seed,
         progress=None if estimator.verbose else False,
     )
-    bound = {"bound": model.bound_name} if hasattr(model, "bound_name") else {}
-    estimator.history_ = {**bound, "rows": n, **asdict(history)}
+    more = {"bound": model.bound_name} if hasattr(model, "bound_name") else {}
+    if (value := getattr(model, "held_out_loss", None)) is not None:
+        more["held_out"] = value
+    estimator.history_ = {**more, "rows": n, **asdict(history)}
     estimator.predictor_ = estimator._wrap(model.predictor()).to(estimator.device).eval()
     x, y, *_ = known.some(SEEN, seed)
     if len(x) >= FEWEST and not estimator._explains(x, y):

@@ -1,7 +1,7 @@
 """Exact GP under Gaussian noise: y ~ N(μ, K + σ² I), for N up to a few thousand."""
 
 from math import log, pi
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -27,13 +27,35 @@ def log_marginal_likelihood(
     kernel: Kernel, h: Features, y: Values, sigma2: Noises, mu: Float[Tensor, " T"] | float = 0.0
 ) -> MarginalLikelihood:
     """log N(y_t | μ_t, K_t + σ² I) with its two terms apart."""
-    L = factor(kernel, h, sigma2)
-    white = torch.linalg.solve_triangular(L, (y.double() - mu).mT[..., None], upper=False)[..., 0]
-    data_fit = -0.5 * white.square().sum(-1)
-    complexity = L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+    K = with_noise(kernel(h, h), sigma2)
+    L = factor_of(K.detach(), kernel)
+    r = (y.double() - mu).mT
+    K, L = (matrix.expand(len(r), -1, -1) for matrix in (K, L))  # outputs may share a kernel
+    data_fit, complexity = _LogNormal.apply(K, r, L)  # type: ignore[no-untyped-call]
     return MarginalLikelihood(
         data_fit, complexity, data_fit - complexity - 0.5 * len(y) * log(2 * pi)
     )
+
+
+class _LogNormal(torch.autograd.Function):
+    """−½ rᵀ K⁻¹ r and ½ log|K| from K = L Lᵀ: ∂K is ½ α αᵀ and ½ K⁻¹, α = K⁻¹ r.
+
+    Half the time of going back through the factorisation.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, K: Tensor, r: Tensor, L: Tensor) -> tuple[Tensor, Tensor]:
+        alpha = torch.cholesky_solve(r[..., None], L)[..., 0]  # (T, N)
+        ctx.save_for_backward(alpha, L)
+        return -0.5 * (r * alpha).sum(-1), L.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        (alpha, L), (of_fit, of_size) = ctx.saved_tensors, grads
+        inverse = torch.cholesky_inverse(L).mul_(0.5 * of_size[:, None, None])
+        scaled = 0.5 * of_fit[:, None] * alpha
+        grad_K = inverse.baddbmm_(scaled[..., None], alpha[..., None, :])
+        return grad_K, -of_fit[:, None] * alpha, None
 
 
 def weighted_likelihood(
@@ -92,8 +114,17 @@ def posterior(
 
 def factor(kernel: Kernel, h: Features, sigma2: Noises) -> Float[Tensor, "T N N"]:
     """L of K + σ² I = L Lᵀ, with as much more noise as it needs where σ² is next to nothing."""
+    return factor_of(with_noise(kernel(h, h), sigma2), kernel)
+
+
+def with_noise(K: Float[Tensor, "K N N"], sigma2: Noises) -> Float[Tensor, "T N N"]:
+    """K + σ² I; K may be shared by all outputs."""
     noise = by_row(sigma2)
-    K = kernel(h, h) + torch.diag_embed(noise.expand(len(noise), len(h)))
+    return K + torch.diag_embed(noise.expand(len(noise), K.shape[-1]))
+
+
+def factor_of(K: Float[Tensor, "T N N"], kernel: Kernel) -> Float[Tensor, "T N N"]:
+    """L of K = L Lᵀ, a covariance under this kernel."""
     L, info = torch.linalg.cholesky_ex(K)
     if not info.any():
         return L

@@ -1,6 +1,7 @@
 """DUE = features + inducing-point GP + likelihood: DUE(x, y) = −ELBO/N, predict(x) = p(y | x)."""
 
 from copy import deepcopy
+from math import log, pi
 from typing import ClassVar, cast
 
 import torch
@@ -33,6 +34,7 @@ BOUNDS = ("auto", "collapsed", "elbo", "exact")
 INDUCING = ("free", "tied", "refreshed")
 PLACEMENTS = ("kmeans", "greedy")
 FINISHES = ("noise", "q", "gp", "nothing")
+NOISES = torch.logspace(-2, 1, 61)  # factors of the noise, to judge held-out rows by
 POLISH = {"lr": 2e-2, "epochs": 60}  # of finish "gp"
 
 
@@ -66,14 +68,18 @@ class DeepGP(Method):
         self.inducing, self.placement, self.refresh = inducing, placement, refresh
         self._rows: Tensor | None = None  # numbers of `x_Z` in the source
         self._given: Posterior | None = None  # of exact inference, between `settle` and `finish`
+        self.held_out_loss: float | None = (
+            None  # mean −log p(y) of held-out rows, at its best noise
+        )
         if inducing != "free":
             gp.Z.requires_grad_(False)
+        self.held_out_residuals: Tensor | None = None  # y − E[y] of those rows
         for name in self.kept:
             self.register_buffer(name, torch.empty(0, dtype=torch.float64))
 
     def start(self, source: Source, seed: int) -> None:
         """Algorithm 1 up to its loop: Z by k-means, length scale by mean distance, warm start."""
-        self.n_data, self._given = len(source), None
+        self.n_data, self._given, self.held_out_loss = len(source), None, None
         if self.bound == "exact" and len(source) > EXACT_ROWS:
             raise ValueError(
                 f"{len(source)} rows are too many for bound='exact', which takes up to "
@@ -131,7 +137,8 @@ class DeepGP(Method):
         With exact inference −log p(y) / N.
         """
         loss = self._loss(x, y, weights)
-        return loss + self.f.penalty() if isinstance(self.f, ScaledInputs) else loss
+        scaled = [part for part in self.f.modules() if isinstance(part, ScaledInputs)]
+        return sum((part.penalty() for part in scaled), loss)
 
     def _loss(self, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
         if self.bound == "exact":
@@ -170,6 +177,32 @@ class DeepGP(Method):
         """Normal of a new observation (noise included), or class probabilities."""
         return self.likelihood.predictive(*self.latent(x))
 
+    @torch.no_grad()
+    def _judge(self, held_out: Source | None) -> None:
+        """Note how well held-out rows are predicted, before any of them is learned from."""
+        if held_out is None:
+            return
+        x, y, *weights = (part.to(self.gp.Z.device) for part in held_out.whole())
+        w = weights[0] if weights else torch.ones(len(y), device=y.device)
+        losses = self._surprises(x, y)
+        self.held_out_loss = float((losses @ w.to(losses)).min() / w.sum())
+        if not isinstance(self.likelihood, Softmax):
+            self.held_out_residuals = (y - self.latent(x).mean).double().cpu()
+
+    def _surprises(self, x: Tensor, y: Tensor) -> Tensor:
+        """−log p(y_i | x_i), (G, N): of classes, or of values, the noise times each of `NOISES`.
+
+        The noise at the chosen epoch says little: it is still on its way then, and `finish` learns
+        it again.
+        """
+        predicted = self.predict(x)
+        if not isinstance(predicted, Normal):
+            return -predicted.gather(-1, y[:, None])[:, 0].log()[None]
+        mean, var = self.latent(x)
+        noise = (predicted.var - var).clamp_min(0)
+        total = var + NOISES.to(var)[:, None, None] * noise  # (G, N, T)
+        return 0.5 * (log(2 * pi) + total.log() + (y - mean).square() / total).sum(-1)
+
     @property
     def needs_all_rows(self) -> bool:  # type: ignore[override]
         """Whether q(U) is optimal in closed form at every step."""
@@ -196,6 +229,7 @@ class DeepGP(Method):
 
     def _absorb(self, source: Source, held_out: Source | None, train: Train) -> None:
         """Once held-out rows have chosen the features, the GP on them learns from all rows."""
+        self._judge(held_out)
         if not (self.learns_from_all or self.bound == "exact"):
             return
         known = Table(*source.whole())

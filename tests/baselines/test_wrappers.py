@@ -94,7 +94,7 @@ def test_ensemble_of_effects_has_one_draw_a_member(study, fresh):
 
 def test_what_members_doubt_themselves_is_in_the_variance_of_their_ensemble(study, fresh):
     X, _ = fresh
-    base = DUECATE(epochs=5, n_inducing=10)
+    base = DUECATE(epochs=5, n_inducing=10, inducing="free")
     model = DeepEnsemble(base, 3, random_state=0).fit(study.y, study.t, study.X)
     members = model.estimators_
     between = np.var([member.effect(X) for member in members], axis=0)

@@ -17,7 +17,7 @@ from due.rows.study import Study
 from due.storage import StorageError
 from due.training import Recipe
 
-FAST = {"epochs": 40, "n_inducing": 20, "random_state": 0}
+FAST = {"epochs": 40, "n_inducing": 20, "inducing": "free", "random_state": 0}
 
 
 def study(n=200, seed=0):
@@ -126,7 +126,7 @@ def test_overlap_is_high_among_people_and_low_far_away(model):
 def test_a_treatment_that_follows_from_a_covariate_shows_in_the_overlap():
     Y, _, X = study()
     T = (X[:, 0] > 0).astype(int)
-    model = DUECATE(random_state=0).fit(Y + T, T, X=X)
+    model = DUECATE(inducing="free", random_state=0).fit(Y + T, T, X=X)
     with pytest.warns(UserWarning, match="farther from everyone (un)?treated"):
         overlap = model.overlap([[-6.0, 0.0], [1.0, 0.0]])
     assert overlap[0, 1] < overlap[0, 0] and overlap[1, 0] < overlap[1, 1]
@@ -172,7 +172,7 @@ def test_treatment_may_enter_elsewhere(options):
     Y, T, X = study()
     if "treatment" in options:
         options = {**options, "own_scale": False}
-    model = DUECATE(random_state=0, **options).fit(Y, T, X=X)
+    model = DUECATE(inducing="free", random_state=0, **options).fit(Y, T, X=X)
     new = np.random.default_rng(1).normal(size=(100, 2))
     assert np.sqrt(np.mean((model.effect(new) - 1 - new[:, 1]) ** 2)) < 0.6
 
@@ -194,7 +194,9 @@ def test_the_papers_recipe_is_the_stochastic_bound():
 def test_people_of_validation_are_learned_from_only_after_the_features(finish):
     Y, T, X = study()
     known, (y, *given) = (Y[:140], T[:140], X[:140]), (Y[140:], T[140:], X[140:])
-    once = DUECATE(epochs=1, n_inducing=20, finish=finish, random_state=0)  # no epoch to choose
+    once = DUECATE(
+        epochs=1, n_inducing=20, inducing="free", finish=finish, random_state=0
+    )  # no epoch to choose
     model, other = (clone(once).fit(*known, validation=(v, *given)) for v in (y, y[::-1]))
     assert model.history_["rows"] == 140
     assert model.history_["loss"] == other.history_["loss"]

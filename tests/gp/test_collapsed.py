@@ -17,7 +17,7 @@ from due.gp import (
     set_optimal_q,
 )
 from due.gp.collapsed import NOISES
-from due.gp.exact import Posterior, weighted_likelihood
+from due.gp.exact import Posterior, _LogNormal, weighted_likelihood
 
 from . import oracles
 from .oracles import KINDS, normal, random_gp
@@ -58,6 +58,22 @@ def test_exact_gp_is_five_lines_of_numpy(kind):
     want = fit.data_fit - fit.complexity - 4.5 * np.log(2 * np.pi)
     assert_allclose(numpy(fit.total), numpy(want))
     assert (fit.data_fit <= 0).all()
+
+
+def test_gradients_of_the_exact_likelihood_are_those_of_its_formula():
+    B, r = normal(2, 6, 6), normal(2, 6, seed=1).requires_grad_()
+    K = (B @ B.mT + 6 * torch.eye(6)).requires_grad_()
+    data_fit, complexity = _LogNormal.apply(K, r, torch.linalg.cholesky(K.detach()))
+    want = -0.5 * (r * torch.linalg.solve(K, r)).sum(-1), 0.5 * torch.logdet(K)
+    weight = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    for got, its, variables in ((data_fit, want[0], (K, r)), (complexity, want[1], (K,))):
+        assert_allclose(numpy(got), numpy(its))
+        ours, theirs = (
+            torch.autograd.grad((weight * value).sum(), variables, retain_graph=True)
+            for value in (got, its)
+        )
+        for a, b in zip(ours, theirs, strict=True):
+            assert_allclose(a, b, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,73 @@
+"""Candidates, ways to train one estimator, among which held-out rows choose.
+
+Each candidate is trained on the same rows from the same seed. The one under which the held-out rows
+are most probable is kept, so one model answers, bit for bit the one which that candidate gives
+alone. The cost is the sum of their training times.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from copy import copy
+from math import inf, isnan
+from typing import Any
+
+from due.rows.randomness import own_randomness
+from due.training.loop import DivergenceError
+
+Arguments = Mapping[str, Any]
+LEARNED = ("model_", "predictor_", "history_", "row_shape_")
+
+
+class Choosing:
+    """Abstract: leaves some arguments to candidates; to be mixed into a `Trained`."""
+
+    @abstractmethod
+    def _candidates(self, n: int) -> Mapping[str, Arguments]:
+        """By name, values of the arguments that were left open, for n rows to train on.
+
+        The first is taken where no rows are held out.
+        """
+
+
+def choose(
+    estimator: Any,
+    candidates: Mapping[str, Arguments],
+    learn: Callable[[Any], None],
+    seed: int,
+    watched: bool,
+) -> None:
+    """Let the estimator learn as each candidate, and be the best of them.
+
+    Its `history_` gains `chosen`, the name of that one, its `arguments`, and `candidates`, the mean
+    −log p(y) of the held-out rows under each, in standard units and at the noise that suits them
+    best; None for one that diverged.
+    """
+    names = list(candidates) if watched else list(candidates)[:1]
+    trials: dict[str, Any] = {}
+    failure: DivergenceError | None = None
+    for name in names:
+        trial = copy(estimator).set_params(**candidates[name])
+        try:
+            with own_randomness(seed):
+                learn(trial)
+            trials[name] = trial
+        except DivergenceError as error:
+            failure = error
+    if not trials:
+        assert failure is not None
+        raise failure
+    losses = {name: trial.history_.get("held_out") for name, trial in trials.items()}
+    chosen = min(trials, key=lambda name: _rank(losses[name]))
+    for attribute in LEARNED:
+        setattr(estimator, attribute, getattr(trials[chosen], attribute))
+    if len(candidates) > 1:
+        estimator.history_ |= {
+            "chosen": chosen,
+            "arguments": dict(candidates[chosen]),
+            "candidates": {name: losses.get(name) for name in names},
+            "seconds_of_all": sum(sum(each.history_["seconds"]) for each in trials.values()),
+        }
+
+
+def _rank(loss: float | None) -> float:
+    return inf if loss is None or isnan(loss) else loss

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from due.gp import Normal
+from due.gp import Gaussian, Normal, StudentT
 from due.methods.answer import ClassAnswer, EffectAnswer, ValueAnswer, entropy
 from due.rows.scale import Scale
 
@@ -114,6 +114,14 @@ class ValuePredictor(nn.Module):
         """Mean, latent variance and noise variance alone, (N, T) each."""
         return self._in_units(*self.model.moments(self.model.f(self.scale(x))))
 
+    def tails(self) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
+        """The noise as a mixture of normals: shares, and variances relative to its variance."""
+        likelihood = getattr(self.model, "likelihood", None)
+        if not isinstance(likelihood, Gaussian | StudentT):
+            return torch.ones(1).double(), torch.ones(1).double()
+        share, ratio = likelihood.mixture()
+        return share, ratio / (share * ratio).sum()
+
     def ood_pvalue(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, " N"]:
         """Conformal p-value of the OOD score."""
         return self.model.pvalue(self.ood_score(x))
@@ -128,8 +136,8 @@ class ValuePredictor(nn.Module):
     def joint(self, x: Shaped[Tensor, "N ..."]) -> tuple[Tensor, Tensor]:
         """Mean (N, T) and covariance (N, N, T) of new observations of all rows, noise included."""
         h = torch.cat([self.model.f(self.scale(part)) for part in x.split(PEOPLE)])
-        mean, cov, sigma2 = self.model.joint(h)
-        cov = cov + sigma2[:, None, None] * torch.eye(len(h), dtype=cov.dtype, device=cov.device)
+        mean, cov, noise = self.model.joint(h)
+        cov = cov + torch.diag_embed(noise.mT)
         return self.y_scale.inverse(mean), cov.permute(1, 2, 0) * self.y_scale.std.square()
 
     def _in_units(self, mean: Tensor, var: Tensor, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -42,6 +42,7 @@ BEFORE = {  # 0.1
     "shared_kernel": False,
     "shared_covariance": False,
     "inducing": "free",
+    "noise": "constant",
 }
 SEEN, FEWEST = 256, 20  # training rows on which a fit must show that it learned something
 MANY = 10  # columns, of which some may not matter
@@ -228,12 +229,16 @@ class NetworkEstimator(Trained):
         """Number of outputs."""
 
     def _build(self, shape: torch.Size, T: int, n: int) -> Method:
-        many = len(shape) == 1 and shape[0] >= MANY
-        own_units = len(np.unique(self.scale_.std)) > 1  # pixels share one
-        f = self._network(shape, scaled=self.column_scales and many and own_units)
+        f = self._network(shape, scaled=bool(self.column_scales and self._columns_may_fade))
         example = torch.zeros(2, *shape)
         J = n_features(f, example)
         return self._method(f if self.c is None else constrain(f, self.c, example), J, T, n)
+
+    @property
+    def _columns_may_fade(self) -> bool:
+        """Many columns with units of their own; pixels share one."""
+        std = self.scale_.std
+        return std.ndim == 1 and len(std) >= MANY and len(np.unique(std)) > 1
 
     def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> Method:
         shape = torch.Size(self.row_shape_)
@@ -401,7 +406,8 @@ def _learn(
     more = {"bound": model.bound_name} if hasattr(model, "bound_name") else {}
     if (value := getattr(model, "held_out_loss", None)) is not None:
         more["held_out"] = value
-    estimator.history_ = {**more, "rows": n, **asdict(history)}
+    chosen = getattr(model, "chosen", {})
+    estimator.history_ = {**more, **chosen, "rows": n, **asdict(history)}
     estimator.predictor_ = estimator._wrap(model.predictor()).to(estimator.device).eval()
     x, y, *_ = known.some(SEEN, seed)
     if len(x) >= FEWEST and not estimator._explains(x, y):

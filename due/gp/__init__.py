@@ -7,7 +7,7 @@ from due.gp.frozen import FrozenClasses, FrozenEffects, FrozenGP, FrozenValues
 from due.gp.inducing import InducingGP
 from due.gp.initialise import evaluate, features, initialise, warm_start
 from due.gp.kernels import Kernel
-from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax
+from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax, StudentT
 from due.gp.reference import Reference
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Normal",
     "Reference",
     "Softmax",
+    "StudentT",
     "collapsed_bound",
     "evaluate",
     "features",

@@ -9,7 +9,9 @@ b = Σ_n β_n a_n r_n,    q(v) = N(B⁻¹ b, B⁻¹).
 For w = 1 and one σ² it is log N(y | μ, Q + σ² I) − tr(K − Q) / 2σ² with Q = AᵀA.
 """
 
+from collections.abc import Callable
 from math import log, pi
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -18,6 +20,8 @@ from torch import Tensor
 from due.gp.cholesky import cholesky
 from due.gp.inducing import Inducing, InducingGP, column_squares, times
 from due.gp.shapes import Features, Noises, Scalar, Values, Weights, by_row
+
+Shape: TypeAlias = Callable[[Tensor], Tensor] | None  # noise of rows relative to its level, (N, T)
 
 
 def collapsed_bound(
@@ -68,15 +72,18 @@ def held_out_noise(
     new_weights: Float[Tensor, " P"] | None = None,
     *,
     shared: bool = False,
+    shape: Shape = None,
 ) -> Noises:
     """σ² of each output, from `NOISES`, under which the new rows are most probable given (h, y).
 
-    `shared` looks for one σ² of all outputs together.
-    With A W Aᵀ = V Λ Vᵀ, b = Vᵀ A W r and c = Vᵀ a of a new row, q(U) optimal for σ² predicts
-    N(μ + Σ_m c_m b_m / (σ² + λ_m),  k − ‖a‖² + σ² (1 + Σ_m c_m² / (σ² + λ_m))).
+    `shared` looks for one σ² of all outputs together. The noise of a row is σ² e, with e = 1 or by
+    its `shape`.
+    With W = w / e, A W Aᵀ = V Λ Vᵀ, b = Vᵀ A W r and c = Vᵀ a of a new row, q(U) optimal for σ²
+    predicts N(μ + Σ_m c_m b_m / (σ² + λ_m),  k − ‖a‖² + σ² (e + Σ_m c_m² / (σ² + λ_m))).
     """
     A, a = _project(gp, h), _project(gp, new_h)
-    AW = A * _weights(y, weights)
+    e, new_e = (y.new_ones(1, 1) if shape is None else shape(x).mT for x in (h, new_h))
+    AW = A * (_weights(y, weights) / e)[:, None]
     lam, V = torch.linalg.eigh(AW @ A.mT)  # (T or 1, M), (T or 1, M, M)
     b = times(times(_residual(gp, y)[:, None], AW.mT), V)[:, 0]  # (T, M)
     c = V.mT @ a  # (T or 1, M, P)
@@ -85,11 +92,33 @@ def held_out_noise(
     mean = (shrink * b)[..., None, :] @ c  # (G, T, 1, P)
     spread = shrink[..., None, :] @ c.square()  # (G, T or 1, 1, P)
     unexplained = (gp.kernel.outputscale[:, None] - column_squares(a)).clamp_min(0)
-    var = unexplained + sigma2 * (1 + spread[..., 0, :])  # (G, T or 1, P)
+    var = unexplained + sigma2 * (new_e + spread[..., 0, :])  # (G, T or 1, P)
     misfit = (_residual(gp, new_y) - mean[..., 0, :]).square() / var + var.log()
     total = (_weights(new_y, new_weights) * misfit).sum(-1)  # (G, T)
     best = (total.sum(1, keepdim=True) if shared else total).argmin(0)  # (T,) or (1,)
     return sigma2[best, 0, 0]
+
+
+@torch.no_grad()
+def leave_one_out(
+    gp: InducingGP, h: Features, y: Values, sigma2: Noises, weights: Weights = None
+) -> tuple[Values, Values]:
+    """Mean and variance of f at each row, given all the others.
+
+    With c = aᵀ B⁻¹ a and m = aᵀ B⁻¹ b, leaving β a aᵀ out of B gives (m − β c r) / (1 − β c) and
+    k − ‖a‖² + c / (1 − β c).
+    """
+    r, beta = _residual(gp, y), _weights(y, weights) / by_row(sigma2)
+    A = _project(gp, h)
+    B, b = _precision(A, r, beta)
+    L_B = _factor(B)
+    W = torch.linalg.solve_triangular(L_B, A, upper=False)  # (T or 1, M, N)
+    c = column_squares(W)
+    white = torch.linalg.solve_triangular(L_B, b[..., None], upper=False)  # (T, M, 1)
+    left = (1 - beta * c).clamp_min(1e-10)
+    mean = gp.mu + ((times(white.mT, W)[:, 0] - beta * c * r) / left).mT
+    unexplained = (gp.kernel.outputscale[:, None] - column_squares(A)).clamp_min(0)
+    return mean, (unexplained + c / left).expand_as(r).mT
 
 
 NOISES = (-5.0, 0.3, 100)  # log₁₀ of the smallest and the largest σ², and how many between

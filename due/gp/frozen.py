@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from due.gp.cholesky import cholesky
 from due.gp.inducing import InducingGP, column_squares, outward, times
 from due.gp.kernels import squared_distance, squared_distance_of_any
-from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax
+from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax, StudentT
 from due.gp.reference import Reference
 from due.gp.shapes import Features, PerRow, Values
 
@@ -180,17 +180,17 @@ class FrozenClasses(Frozen):
 class FrozenValues(Frozen):
     """Of values, in standard units."""
 
-    likelihood: Gaussian
+    likelihood: Gaussian | StudentT
 
     def moments(self, h: Features) -> tuple[Tensor, Tensor, Tensor]:
         """Mean and variance of the function, and of the noise, each (N, T)."""
         mean, var = self.gp(h)
-        return mean, var, self.likelihood.sigma2.expand_as(var)
+        return mean, var, self.likelihood.variance(h).expand_as(var)
 
     def joint(self, h: Features) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean (N, T) and covariance (T, N, N) of the function, and σ² (T,)."""
+        """Mean (N, T) and covariance (T, N, N) of the function, and the noise, (N, T)."""
         mean, cov = self.gp.joint(h)
-        return mean, cov, self.likelihood.sigma2.expand(cov.shape[0])
+        return mean, cov, self.likelihood.variance(h).expand_as(mean)
 
 
 class FrozenEffects(nn.Module):

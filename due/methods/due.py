@@ -2,12 +2,12 @@
 
 from copy import deepcopy
 from math import log, pi
-from typing import ClassVar, cast
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from due.gp.collapsed import collapsed_bound, held_out_noise, set_optimal_q
+from due.gp.collapsed import collapsed_bound, set_optimal_q
 from due.gp.exact import Posterior, weighted_likelihood
 from due.gp.frozen import FrozenClasses, FrozenGP, FrozenValues
 from due.gp.inducing import InducingGP
@@ -20,11 +20,12 @@ from due.gp.initialise import (
     spread_rows,
     warm_start,
 )
-from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax
+from due.gp.likelihoods import Additive, Likelihood, Normal, Softmax, StudentT
 from due.gp.reference import Reference, sharpest
-from due.gp.shapes import Inputs, PerRow, Scalar, Weights
+from due.gp.shapes import Features, Inputs, Noises, PerRow, Scalar, Weights
 from due.lipschitz import fold
 from due.methods.method import Method, Train
+from due.methods.noise import noise_of_all, noise_of_held_out, tails_of_all
 from due.networks import ScaledInputs
 from due.rows.source import Source, Table
 
@@ -33,6 +34,8 @@ EXACT_ROWS = 2000
 BOUNDS = ("auto", "collapsed", "elbo", "exact")
 INDUCING = ("free", "tied", "refreshed")
 PLACEMENTS = ("kmeans", "greedy")
+NOISE_KINDS = ("auto", "constant", "varying", "student")
+NOISE_ROWS = 5000  # held-out rows that tell the noise under the ELBO
 FINISHES = ("noise", "q", "gp", "nothing")
 NOISES = torch.logspace(-2, 1, 61)  # factors of the noise, to judge held-out rows by
 POLISH = {"lr": 2e-2, "epochs": 60}  # of finish "gp"
@@ -41,7 +44,15 @@ POLISH = {"lr": 2e-2, "epochs": 60}  # of finish "gp"
 class DeepGP(Method):
     """Abstract: a deep kernel GP, how it starts, trains, and learns from held-out rows."""
 
-    kept: ClassVar[tuple[str, ...]] = ("reference", "sharpness", "calibration", "x_Z", "age")
+    kept: ClassVar[tuple[str, ...]] = (
+        "reference",
+        "sharpness",
+        "calibration",
+        "x_Z",
+        "age",
+        "omega",
+    )
+    omega: Tensor  # (N, T), by what a Student-t divides the noise of each training row
     x_Z: Tensor  # rows whose features are the inducing points, unless these are free
     age: Tensor  # (1,), passes since the start; of "refreshed"
     reference: Tensor  # features of training rows
@@ -61,11 +72,14 @@ class DeepGP(Method):
         inducing: str = "free",
         placement: str = "kmeans",
         refresh: int = 10,
+        noise: str = "constant",
     ) -> None:
         super().__init__()
         self.f, self.gp, self.likelihood, self.n_data = f, gp, likelihood, n_data
         self.bound, self.finishing, self.warm = bound, finish, warm
         self.inducing, self.placement, self.refresh = inducing, placement, refresh
+        self.noise = noise
+        self.chosen: dict[str, Any] = {}  # by `finish`, for the history
         self._rows: Tensor | None = None  # numbers of `x_Z` in the source
         self._given: Posterior | None = None  # of exact inference, between `settle` and `finish`
         self.held_out_loss: float | None = (
@@ -87,6 +101,8 @@ class DeepGP(Method):
             )
         for name in self.kept:
             setattr(self, name, self.reference.new_empty(0))
+        if isinstance(self.likelihood, StudentT) and self.needs_all_rows:
+            self.omega = self.reference.new_ones(len(source), self.gp.T)
         numbers = source.sample(INITIAL_POINTS, seed)
         x, y, *_ = source.take(numbers)
         h = first_features(self.f, x)
@@ -143,18 +159,24 @@ class DeepGP(Method):
     def _loss(self, x: Tensor, y: Tensor, weights: Tensor | None) -> Tensor:
         if self.bound == "exact":
             h = self.f(x)
-            return -weighted_likelihood(self.gp, h, y, self.sigma2, weights) / len(y)
+            return -weighted_likelihood(self.gp, h, y, self._training_noise(h), weights) / len(y)
         h, Z = self._features(x)
         if self.needs_all_rows:
-            return -collapsed_bound(self.gp, h, y, self.sigma2, weights, Z) / len(y)
+            return -collapsed_bound(self.gp, h, y, self._training_noise(h), weights, Z) / len(y)
         mean, var, kl = self.gp.with_kl(h, Z)
-        log_prob = self.likelihood.expected_log_prob(mean, var, y)
+        log_prob = self._log_prob(h, mean, var, y)
         fit = log_prob.mean() if weights is None else (weights * log_prob).mean()
         return kl / self.n_data - fit
 
     def losses(self, x: Inputs, y: Inputs) -> PerRow:
         """−E_q[log p(y_i | f_i)] per row; its mean is the paper's "NLL"."""
-        return -self.likelihood.expected_log_prob(*self.latent(x), y)
+        h = self.f(x)
+        return -self._log_prob(h, *self.posterior(h), y)
+
+    def _log_prob(self, h: Tensor, mean: Tensor, var: Tensor, y: Tensor) -> Tensor:
+        if isinstance(self.likelihood, Softmax):
+            return self.likelihood.expected_log_prob(mean, var, y)
+        return self.likelihood.expected_log_prob(mean, var, y, self.likelihood.noise(h))
 
     @torch.no_grad()
     def settle(self, source: Source) -> None:
@@ -165,29 +187,46 @@ class DeepGP(Method):
             x, y, *weights = (part.to(self.gp.Z.device) for part in source.whole())
             h = self.f(x)
             if self.bound == "exact":
-                self._given = Posterior(self.gp, h, y, self.sigma2, *weights)
+                self._given = Posterior(self.gp, h, y, self._training_noise(h), *weights)
             else:
-                set_optimal_q(self.gp, h, y, self.sigma2, *weights)
+                set_optimal_q(self.gp, h, y, self._training_noise(h), *weights)
+            if len(self.omega) and isinstance(self.likelihood, StudentT):
+                noise = self.noise_at(h)
+                self.omega = self.likelihood.precisions(*self.posterior(h), y, noise)
+
+    def _training_noise(self, h: Tensor) -> Tensor:
+        return self.noise_at(h) / self.omega if len(self.omega) else self.noise_at(h)
 
     def latent(self, x: Inputs) -> Normal:
         """q(f(x)), row by row, without noise."""
-        return Normal(*(self._given or self.gp)(self.f(x)))
+        return self.posterior(self.f(x))
+
+    def posterior(self, h: Features) -> Normal:
+        """q(f) at features, row by row, without noise."""
+        return Normal(*(self._given or self.gp)(h))
 
     def predict(self, x: Inputs) -> Normal | Tensor:
         """Normal of a new observation (noise included), or class probabilities."""
-        return self.likelihood.predictive(*self.latent(x))
+        h = self.f(x)
+        if isinstance(self.likelihood, Softmax):
+            return self.likelihood.predictive(*self.posterior(h))
+        return self.likelihood.predictive(*self.posterior(h), self.likelihood.noise(h))
 
     @torch.no_grad()
     def _judge(self, held_out: Source | None) -> None:
         """Note how well held-out rows are predicted, before any of them is learned from."""
         if held_out is None:
             return
-        x, y, *weights = (part.to(self.gp.Z.device) for part in held_out.whole())
-        w = weights[0] if weights else torch.ones(len(y), device=y.device)
-        losses = self._surprises(x, y)
-        self.held_out_loss = float((losses @ w.to(losses)).min() / w.sum())
-        if not isinstance(self.likelihood, Softmax):
-            self.held_out_residuals = (y - self.latent(x).mean).double().cpu()
+        total, weight, residuals = torch.zeros(1), 0.0, []
+        for part in held_out.chunks():
+            x, y, *weights = (piece.to(self.gp.Z.device) for piece in part)
+            w = weights[0] if weights else torch.ones(len(y), device=y.device)
+            losses = self._surprises(x, y)
+            total, weight = total + (losses @ w.to(losses)).cpu(), weight + float(w.sum())
+            if not isinstance(self.likelihood, Softmax):
+                residuals.append((y - self.latent(x).mean).double().cpu())
+        self.held_out_loss = float(total.min()) / weight
+        self.held_out_residuals = torch.cat(residuals) if residuals else None
 
     def _surprises(self, x: Tensor, y: Tensor) -> Tensor:
         """−log p(y_i | x_i), (G, N): of classes, or of values, the noise times each of `NOISES`.
@@ -210,10 +249,19 @@ class DeepGP(Method):
 
     @property
     def sigma2(self) -> Tensor:
-        """Noise variance of a Gaussian likelihood."""
+        """Noise variance of a Gaussian likelihood; its level, if it depends on x."""
+        return self.additive.sigma2
+
+    def noise_at(self, h: Features) -> Noises:
+        """Noise variance of a Gaussian likelihood at these features."""
+        return self.additive.noise(h)
+
+    @property
+    def additive(self) -> Additive:
+        """The likelihood, if it is of values."""
         if isinstance(self.likelihood, Softmax):
             raise TypeError("the collapsed bound needs a Gaussian likelihood; use the ELBO")
-        return self.likelihood.sigma2
+        return self.likelihood
 
     @property
     def bound_name(self) -> str:
@@ -231,6 +279,10 @@ class DeepGP(Method):
         """Once held-out rows have chosen the features, the GP on them learns from all rows."""
         self._judge(held_out)
         if not (self.learns_from_all or self.bound == "exact"):
+            if held_out is not None and self.finishing == "noise":
+                x, y, *weights = held_out.some(NOISE_ROWS, 0)
+                h = evaluate(self.f, x)
+                noise_of_held_out(self, [part.to(h.device) for part in (h, y, *weights)])
             return
         known = Table(*source.whole())
         others = held_out if self.learns_from_all else None
@@ -241,12 +293,12 @@ class DeepGP(Method):
         if self.bound == "exact":
             self._given = None
             self.gp.grow(data[0][:n])
-        if self.finishing == "noise" and others is not None:
-            (h0, y0, *w0), (h1, y1, *w1) = [part[:n] for part in data], [part[n:] for part in data]
-            likelihood = cast(Gaussian, self.likelihood)
-            shared = likelihood.noises < self.gp.T
-            sigma2 = held_out_noise(self.gp, h0, y0, h1, y1, *w0, *w1, shared=shared)
-            likelihood.set_sigma2(sigma2)
+        self.additive.shape = None
+        if isinstance(self.likelihood, StudentT):
+            tails_of_all(self, [part[:n] for part in data], [part[n:] for part in data])
+            return
+        if others is not None:
+            noise_of_all(self, [part[:n] for part in data], [part[n:] for part in data])
         if self.finishing == "gp":
             bound = "exact" if self.bound == "exact" else "collapsed"
             head = DUE(nn.Identity(), self.gp, self.likelihood, len(x), bound=bound)
@@ -254,7 +306,7 @@ class DeepGP(Method):
         if self.bound == "exact":
             self.gp.grow(data[0])  # every row is an inducing point
         h, y, *weights = data
-        set_optimal_q(self.gp, h, y, self.sigma2, *weights)
+        set_optimal_q(self.gp, h, y, self.noise_at(h), *weights)
 
     @torch.no_grad()
     def _refer(self, source: Source, seed: int) -> None:
@@ -273,7 +325,7 @@ class DUE(DeepGP):
     gp
         `InducingGP` on those features; `start` places its inducing inputs.
     likelihood
-        `Gaussian` or `Softmax`.
+        `Gaussian`, `StudentT` or `Softmax`.
     n_data
         Number of rows N of the training set, whatever their weights; `start` sets it.
     bound
@@ -292,6 +344,9 @@ class DUE(DeepGP):
     placement
         Which rows are x_Z: those nearest to the k-means centres ("kmeans"), or one after another
         the row of the largest conditional variance ("greedy").
+    noise
+        Whether `finish` learns how the noise of a Gaussian likelihood depends on x, see
+        `due.DUERegressor`.
 
     Examples
     --------

@@ -102,13 +102,18 @@ class Fitted(NamedTuple):
 Fit = Callable[[Settings, Rows, int], Fitted]
 
 
-def fit_due(settings: Settings, rows: Rows, seed: int) -> Fitted:
+def fit_due(settings: Settings, rows: Rows, seed: int, inducing: str = "free") -> Fitted:
     """The stochastic ELBO from q(U) = N(0, I), noise learned."""
     gp, likelihood = InducingGP(torch.zeros(settings.M, settings.J)), Gaussian()
-    model = DUE(bounded(settings, rows, seed), gp, likelihood)
+    model = DUE(bounded(settings, rows, seed), gp, likelihood, inducing=inducing)
     optimise(model, settings, rows, seed)
     scales = gp.kernel.lengthscale, gp.kernel.outputscale.sqrt(), likelihood.sigma2.sqrt()
     return Fitted(partial(curve_of, model), learned(*scales))
+
+
+def fit_due_on_data(settings: Settings, rows: Rows, seed: int) -> Fitted:
+    """The same with inducing points that stay at the features of training rows."""
+    return fit_due(settings, rows, seed, inducing="tied")
 
 
 def fit_sngp(settings: Settings, rows: Rows, seed: int) -> Fitted:

@@ -9,7 +9,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from due.gp import Gaussian, InducingGP, Likelihood, Softmax
+from due.gp import Gaussian, InducingGP, Likelihood, Softmax, StudentT
+from due.gp.likelihoods import Additive
+from due.gp.noise import NoiseShape
 from due.lipschitz import Constraint, apply_constraints, constraints
 from due.methods.due import DUE, DeepGP
 from due.methods.treatment_due import TreatmentDUE
@@ -20,8 +22,9 @@ from due.storage.limits import check_numbers, rebuilding
 from due.storage.schema import MODEL
 
 DROPPED = ("likelihood.epsilon", "likelihood.plain_epsilon")  # points of an earlier integral
-MORE = ("bound", "finish", "inducing", "placement", "refresh")  # than the first files said
+MORE = ("bound", "finish", "inducing", "placement", "refresh", "noise")  # than the first files said
 DIMENSIONS = {"reference": 2, "arm0": 2, "arm1": 2, "calibration": 1, "sharpness": 1, "age": 1}
+DIMENSIONS |= {"omega": 2, "centres": 2, "alpha": 2, "lengthscale": 1, "nu": 1}
 Model = TypeVar("Model", bound=nn.Module)
 NETWORKS: dict[str, type[nn.Module]] = {
     "FCResNet": FCResNet,
@@ -101,6 +104,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
         "inducing": model.inducing,
         "placement": model.placement,
         "refresh": model.refresh,
+        "noise": model.noise,
         "treatment": isinstance(model, TreatmentDUE),
     }
 
@@ -180,8 +184,9 @@ def _build_network(config: dict[str, Any]) -> nn.Module:
 
 
 def _describe_likelihood(likelihood: Likelihood) -> dict[str, Any]:
-    if isinstance(likelihood, Gaussian):
-        return {"name": "Gaussian", "noises": likelihood.noises}
+    if isinstance(likelihood, Additive):
+        varying, name = likelihood.shape is not None, type(likelihood).__name__
+        return {"name": name, "noises": likelihood.noises, "varying": varying}
     arguments = {"T": likelihood.T, "method": likelihood.method, "samples": likelihood.samples}
     return {"name": "Softmax", **arguments}
 
@@ -190,4 +195,9 @@ def _build_likelihood(config: dict[str, Any]) -> Likelihood:
     name, arguments = config["name"], {k: v for k, v in config.items() if k != "name"}
     if arguments.get("method") == "quasi":  # what earlier versions had for "exact"
         arguments["method"] = "exact"
-    return {"Gaussian": Gaussian, "Softmax": Softmax}[name](**arguments)
+    if arguments.pop("varying", False):
+        nothing = torch.empty(0, 0, dtype=torch.float64)
+        arguments["shape"] = NoiseShape(nothing, nothing).requires_grad_(False)
+    kinds: dict[str, Any] = {"Gaussian": Gaussian, "StudentT": StudentT, "Softmax": Softmax}
+    likelihood: Likelihood = kinds[name](**arguments)
+    return likelihood

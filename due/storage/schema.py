@@ -15,7 +15,7 @@ import numpy as np
 
 from due.gp.kernels import KINDS
 from due.gp.likelihoods import METHODS
-from due.methods.due import BOUNDS, FINISHES, INDUCING, PLACEMENTS
+from due.methods.due import BOUNDS, FINISHES, INDUCING, NOISE_KINDS, PLACEMENTS
 from due.storage.atomic import StorageError
 
 MOST = 10_000  # passes of MC dropout
@@ -159,8 +159,9 @@ GP = table(
 
 LIKELIHOOD = table(
     {
-        "name": one_of(("Gaussian", "Softmax")),
+        "name": one_of(("Gaussian", "StudentT", "Softmax")),
         "noises": optional(size),
+        "varying": optional(flag),
         "T": optional(size),
         "method": optional(one_of((*METHODS, "quasi"))),
         "samples": optional(or_none(size)),
@@ -179,6 +180,7 @@ MODEL = table(
         "inducing": optional(one_of(INDUCING)),
         "placement": optional(one_of(PLACEMENTS)),
         "refresh": optional(size),
+        "noise": optional(one_of(NOISE_KINDS)),
         "treatment": optional(flag),
     }
 )

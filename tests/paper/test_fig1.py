@@ -61,7 +61,7 @@ def test_all_panels_share_their_axes(figure):
 
 def test_fig1_has_two_sizes_of_each_method_and_fig7_no_exact_gp_at_the_larger():
     sizes = {cosines.label(n) for n in SMOKE.sizes}
-    for module, names in ((fig1, {"due", "sngp"}), (fig7, {"exact", "ensemble"})):
+    for module, names in ((fig1, {"due", "on_data", "sngp"}), (fig7, {"exact", "ensemble"})):
         curves = module.run(SMOKE, seed=0).picture["curves"]
         assert set(curves) == names
         for name, found in curves.items():

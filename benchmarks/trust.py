@@ -1,0 +1,436 @@
+"""Can the uncertainty of a regression be trusted? DUE as it was, DUE as it is, and rivals.
+
+1. Ranking: does `predict`'s std rank errors? Area under the curve of MSE over the share of rows
+   kept, the most certain first, divided by the MSE of all: 1 is no ranking. The target is the
+   forest's. Coverage of 90 % intervals within the third of rows with the smallest and the third
+   with the largest std: .87 to .93. Noise that grows with a column, a step function, an arm of
+   eight joints (like kin8nm), and noise of two modes (like protein); 2,000 new rows.
+2. Gap: Figure 1's functions, 1,000 rows. Mean latent std on |x| < 2, and the share of |x| < 3 where
+   the true function is within 2 latent std; the noise is .1. The target is the exact GP's.
+3. Columns: 1,000 rows of 100 columns, of which 5 matter. RMSE ÷ std of y.
+4. UCI (DUE_DATA must hold the sets): NLL, and coverage in thirds, over the first 5 splits.
+
+Defaults were chosen on seeds 0 to 2 of the made-up sets and on UCI's splits 10 to 12; what is
+printed has seeds from 10 on, and UCI's first splits. Each finished fit is a line of
+OUT/trust.jsonl: the same command continues where it was stopped. `--cost` measures time instead.
+
+    DUE_DATA=.data python benchmarks/trust.py [--out results] [--seeds 2] [--cost] [--smoke]
+"""
+
+import argparse
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from scipy.stats import norm
+from sklearn.ensemble import HistGradientBoostingRegressor
+from tabular import Prediction, forest
+from tabular import Size as TabularSize
+from timing import interleave
+
+from due import DUERegressor
+from due.baselines import DeepEnsemble, ExactGPRegressor, NetworkRegressor
+from due.data import uci
+from due.data.toy import cosine_sum, random_cosines
+from due.experiments.journal import Journal
+from due.gp import JitterWarning
+from due.metrics import aurc, coverage, gaussian_nll, rmse
+from due.rows import Floats
+
+BEFORE: dict[str, Any] = {"inducing": "free", "noise": "constant", "column_scales": False}
+BEFORE |= {"kernel": "matern32"}
+FIRST_SEED = 10  # those before it chose the defaults
+Numbers = dict[str, float]
+
+
+class Size(NamedTuple):
+    """How much is fitted; None leaves the epochs of DUE to its default."""
+
+    rows: int = 1000
+    new_rows: int = 2000
+    seeds: int = 2
+    splits: int = 5
+    uci: tuple[str, ...] = tuple(uci.NAMES)
+    epochs: int | None = None
+    trees: int = 500
+    members: int = 5
+    steps: tuple[int, ...] = (500, 1000, 2000)
+    rounds: int = 5
+
+
+SMOKE = Size(60, 50, 1, 1, ("yacht",), 1, trees=30, members=2, steps=(50,), rounds=1)
+
+
+class Data(NamedTuple):
+    """Rows to learn from, and new ones."""
+
+    X: Floats
+    y: Floats
+    X_new: Floats
+    y_new: Floats
+
+
+# data
+
+
+def growing_noise(n: int, seed: int) -> tuple[Floats, Floats]:
+    """Noise that grows with a column that the mean does not depend on."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 5))
+    std = 0.1 + 0.9 / (1 + np.exp(-3 * X[:, 2]))
+    return X, np.sin(2 * X[:, 0]) + 0.5 * X[:, 1] ** 2 + std * rng.normal(size=n)
+
+
+def steps(n: int, seed: int) -> tuple[Floats, Floats]:
+    """A piecewise constant function of two columns."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-1, 1, size=(n, 2))
+    f = np.floor(2 * X[:, 0] + 0.3) + 2 * (X[:, 1] > 0.2) * (X[:, 0] < 0.4)
+    return X, f + 0.1 * rng.normal(size=n)
+
+
+def arm(n: int, seed: int) -> tuple[Floats, Floats]:
+    """Distance of the end of an arm of eight joints from a target."""
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-np.pi / 2, np.pi / 2, size=(n, 8))
+    angle, length = np.cumsum(X, 1), np.array([1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3])
+    end = np.stack([(length * np.cos(angle)).sum(1), (length * np.sin(angle)).sum(1)], 1)
+    distance = np.linalg.norm(end - np.array([1.0, 0.5]), axis=1)
+    return X, distance + 0.15 * rng.normal(size=n)
+
+
+def two_modes(n: int, seed: int) -> tuple[Floats, Floats]:
+    """Nine skewed columns; where a hidden quantity is large, y is one of two values."""
+    rng = np.random.default_rng(seed)
+    mixing = np.random.default_rng(99).normal(size=(3, 9))
+    z = rng.normal(size=(n, 3))
+    X = np.exp(0.4 * (z @ mixing) + 0.3 * rng.normal(size=(n, 9)))
+    hard = 1 / (1 + np.exp(-3 * np.sin(1.5 * z[:, 0]) - 2 * z[:, 1]))
+    other = rng.random(n) < 0.4
+    f = 3 + 2 * hard + np.tanh(z[:, 2]) + 5 * hard * other
+    return X, f + (0.3 + hard) * rng.normal(size=n)
+
+
+def few_columns_matter(n: int, seed: int) -> tuple[Floats, Floats]:
+    """5 of 100."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 100))
+    f = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + np.abs(X[:, 3]) + 0.5 * X[:, 4]
+    return X, f + 0.3 * rng.normal(size=n)
+
+
+def cosines(n: int, seed: int) -> tuple[Floats, Floats]:
+    """Figure 1's, a function per seed; new rows (seeds from 10,000 on) have the same function."""
+    X, y, _ = random_cosines(n, seed=seed, function_seed=seed % 10_000)
+    return X, y
+
+
+MADE_UP: dict[str, tuple[str, Callable[[int, int], tuple[Floats, Floats]]]] = {
+    "growing noise": ("ranking", growing_noise),
+    "steps": ("ranking", steps),
+    "arm": ("ranking", arm),
+    "two modes": ("ranking", two_modes),
+    "cosines": ("gap", cosines),
+    "few columns": ("columns", few_columns_matter),
+}
+
+
+def load(name: str, seed: int, size: Size) -> Data:
+    if name not in MADE_UP:
+        return Data(*uci.load(name, seed))
+    draw = MADE_UP[name][1]
+    return Data(*draw(size.rows, seed), *draw(size.new_rows, 10_000 + seed))
+
+
+# models: what they predict at new rows, and of `gap` the function without noise
+
+
+class Answer(NamedTuple):
+    """Mean and std of a new observation; in the gap, of the function."""
+
+    new: Prediction
+    latent: Prediction | None = None
+    noise: float | None = None  # std
+
+
+def due(
+    arguments: dict[str, Any], data: Data, grid: Floats | None, seed: int, size: Size
+) -> Answer:
+    model = DUERegressor(epochs=size.epochs, random_state=seed, **arguments).fit(data.X, data.y)
+    return _answer(model, data, grid)
+
+
+def deep_ensemble(data: Data, grid: Floats | None, seed: int, size: Size) -> Answer:
+    member = NetworkRegressor(epochs=size.epochs)
+    model = DeepEnsemble(member, size.members, random_state=seed).fit(data.X, data.y)
+    return _answer(model, data, grid)
+
+
+def gp_of_inputs(data: Data, grid: Floats | None, seed: int, size: Size) -> Answer:
+    """On the inputs themselves, one length scale."""
+    return _answer(ExactGPRegressor(kernel="rbf").fit(data.X, data.y), data, grid)
+
+
+def trees(data: Data, grid: Floats | None, seed: int, size: Size) -> Answer:
+    votes = TabularSize(trees=size.trees)
+    new = forest(data.X, data.y, data.X_new, seed, votes)
+    return Answer(new, None if grid is None else forest(data.X, data.y, grid, seed, votes))
+
+
+def boosted(data: Data, grid: Floats | None, seed: int, size: Size) -> Answer:
+    """No std: of use where only the mean is compared."""
+    mean = HistGradientBoostingRegressor(random_state=seed).fit(data.X, data.y).predict(data.X_new)
+    return Answer(Prediction(mean, np.full(len(mean), float(np.std(data.y)))))
+
+
+def _answer(model: Any, data: Data, grid: Floats | None) -> Answer:
+    new = Prediction(*model.predict(data.X_new, return_std=True))
+    if grid is None:
+        return Answer(new)
+    at = model.moments(grid)
+    latent = Prediction(at.mean, np.sqrt(at.epistemic))
+    return Answer(new, latent, float(np.sqrt(model.moments(data.X_new).aleatoric).mean()))
+
+
+MODELS: dict[str, Callable[[Data, Floats | None, int, Size], Answer]] = {
+    "DUE before": partial(due, BEFORE),
+    "DUE": partial(due, {}),
+    "forest": trees,
+    "ensemble of 5": deep_ensemble,
+    "exact GP": gp_of_inputs,
+}
+
+
+# measures
+
+
+def measure(model: str, name: str, seed: int, size: Size) -> Numbers:
+    data = load(name, seed, size)
+    x = np.linspace(-3, 3, 121)
+    grid = x[:, None] if name == "cosines" else None
+    run = boosted if model == "boosted trees" else MODELS[model]
+    began = time.process_time()
+    found = run(data, grid, seed, size)
+    numbers = {"seconds": time.process_time() - began, **quality(data.y_new, *found.new)}
+    if found.latent is not None:
+        mean, std = found.latent
+        truth = cosine_sum(x, function_seed=seed)
+        numbers["gap_std"] = float(std[np.abs(x) < 2].mean())
+        numbers["gap_inside"] = coverage(truth, mean - 2 * std, mean + 2 * std)
+        numbers["noise"] = float("nan") if found.noise is None else found.noise
+    return {name: value for name, value in numbers.items() if np.isfinite(value)}
+
+
+def quality(y: Floats, mean: Floats, std: Floats) -> Numbers:
+    """Error, likelihood, ranking of errors, and coverage of 90 %: all rows, and two thirds."""
+    half = norm.ppf(0.95) * std
+    first, _, last = np.array_split(np.argsort(std, kind="stable"), 3)
+    square = (y - mean) ** 2
+    return {
+        "rmse": rmse(y, mean),
+        "relative": rmse(y, mean) / float(np.std(y)),
+        "nll": gaussian_nll(y, mean, std**2),
+        "ranking": aurc(square, std) / float(square.mean()),
+        "coverage": coverage(y, mean - half, mean + half),
+        "quiet": coverage(y[first], (mean - half)[first], (mean + half)[first]),
+        "loud": coverage(y[last], (mean - half)[last], (mean + half)[last]),
+        "inside": float(np.sum(np.abs(y - mean) <= half)),
+        "rows": float(len(y)),
+    }
+
+
+# the journal
+
+
+def tasks(size: Size, only: str | None) -> Iterator[tuple[str, str, str, int]]:
+    """Part, set, model and seed; tabular.py has rivals on UCI."""
+    seeds = range(FIRST_SEED, FIRST_SEED + size.seeds)
+    for name, (part, _) in MADE_UP.items():
+        for model in [*MODELS, *(["boosted trees"] if part == "columns" else [])]:
+            if only in (None, part, name):
+                yield from ((part, name, model, seed) for seed in seeds)
+    if "DUE_DATA" not in os.environ:
+        print("DUE_DATA is not set: the UCI sets are left out")
+        return
+    for name in size.uci:
+        if only in (None, "uci", name):
+            for model in ("DUE before", "DUE"):
+                yield from (("uci", name, model, split) for split in range(size.splits))
+
+
+def run(size: Size, path: Path, only: str | None = None) -> dict[tuple[str, ...], list[Numbers]]:
+    """Numbers by part, set and model; fits that the journal lacks are made."""
+    journal = Journal(path, ("set", "model", "seed"), ("numbers",))
+    settings = {name: value for name, value in size._asdict().items() if name not in LOOSE}
+    settings = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
+    found: dict[tuple[str, ...], list[Numbers]] = {}
+    todo = list(tasks(size, only))
+    for i, (part, name, model, seed) in enumerate(todo):
+        key = {"set": name, "model": model, "seed": seed}
+        line = journal.find(settings, **key)
+        if line is None:
+            print(f"{i + 1} of {len(todo)}: {name} / {model} / {seed}", flush=True)
+            line = journal.add(settings, {"numbers": measure(model, name, seed, size)}, **key)
+        found.setdefault((part, name, model), []).append(line["numbers"])
+    return found
+
+
+LOOSE = ("seeds", "splits", "uci", "steps", "rounds")  # change no fit
+
+
+# tables
+
+
+def ranking_table(found: dict[tuple[str, ...], list[Numbers]], part: str) -> list[str]:
+    names = ("ranking", "nll", "rmse", "coverage", "quiet", "loud", "seconds")
+    head = f"{'':<18}{'':<16}" + "".join(f"{name:>10}" for name in names)
+    lines = [TITLES[part], head]
+    for (kind, name, model), numbers in found.items():
+        if kind == part:
+            means = [np.mean([each[key] for each in numbers]) for key in names]
+            lines.append(f"{name:<18}{model:<16}" + "".join(f"{mean:10.3f}" for mean in means))
+    return lines
+
+
+def short_table(
+    found: dict[tuple[str, ...], list[Numbers]], part: str, keys: tuple[str, ...]
+) -> list[str]:
+    lines = [TITLES[part], f"{'':<18}{'':<16}" + "".join(f"{key:>12}" for key in keys)]
+    for (kind, name, model), numbers in found.items():
+        if kind == part:
+            cells = [[each[key] for each in numbers if key in each] for key in keys]
+            shown = [f"{np.mean(cell):12.3f}" if cell else f"{'–':>12}" for cell in cells]
+            lines.append(f"{name:<18}{model:<16}" + "".join(shown))
+    return lines
+
+
+def verdicts(found: dict[tuple[str, ...], list[Numbers]]) -> list[str]:
+    """Each target, and whether the default meets it."""
+
+    def mean(part: str, name: str, model: str, key: str) -> float:
+        return float(np.mean([each[key] for each in found[part, name, model] if key in each]))
+
+    lines = ["Targets"]
+    for part, name in dict.fromkeys((part, name) for part, name, _ in found):
+        of = partial(mean, part, name)
+        before, now = of("DUE before", "nll"), of("DUE", "nll")
+        if part == "ranking":
+            said = of("DUE", "ranking"), of("forest", "ranking")
+            lines.append(_line(name, "ranking", *said, said[0] <= said[1], "the forest's, at most"))
+        if part == "gap":
+            said = of("DUE", "gap_std"), of("exact GP", "gap_std")
+            lines.append(_line(name, "gap std", *said, said[0] > 0.8 * said[1], "the exact GP's"))
+            inside = of("DUE", "gap_inside")
+            lines.append(_line(name, "truth inside", inside, 0.95, inside >= 0.95, "of the gap"))
+        if part == "columns":
+            said = of("DUE", "relative"), of("boosted trees", "relative")
+            lines.append(_line(name, "RMSE / std", *said, said[0] <= said[1], "boosted trees'"))
+        if part == "uci":
+            lines.append(_line(name, "NLL", now, before, now <= before + 0.02, "before, at most"))
+        if part in ("ranking", "uci"):
+            for third in ("quiet", "loud"):
+                share = of("DUE", third)
+                met = 0.87 <= share <= 0.93
+                lines.append(_line(name, f"{third} third", share, 0.9, met, ".87 to .93 covered"))
+    better = [
+        mean("uci", name, "DUE", "nll") < mean("uci", name, "DUE before", "nll")
+        for part, name, model in found
+        if part == "uci" and model == "DUE"
+    ]
+    return [*lines, f"UCI: NLL better than before on {sum(better)} of {len(better)} (4 of 6)"]
+
+
+def _line(name: str, what: str, ours: float, target: float, met: bool, word: str) -> str:
+    return f"{name:<18}{what:<14}{ours:9.3f}{target:9.3f}  {'met' if met else 'MISSED':<8}{word}"
+
+
+TITLES = {
+    "ranking": "1. Ranking of errors, and coverage of 90 % intervals",
+    "gap": "2. Gap of Figure 1",
+    "columns": "3. Columns that do not matter",
+    "uci": "4. UCI",
+}
+
+
+def tables(found: dict[tuple[str, ...], list[Numbers]]) -> str:
+    parts = [
+        ranking_table(found, "ranking"),
+        short_table(found, "gap", ("gap_std", "gap_inside", "noise", "rmse", "nll", "seconds")),
+        short_table(found, "columns", ("relative", "nll", "coverage", "seconds")),
+    ]
+    if any(part == "uci" for part, *_ in found):
+        parts.append(ranking_table(found, "uci"))
+    return "\n\n".join("\n".join(lines) for lines in [*parts, verdicts(found)]) + "\n"
+
+
+# cost
+
+
+def cost(size: Size) -> str:
+    """Fits of so many epochs of one step, validation included, in turns."""
+    kinds: dict[str, dict[str, Any]] = {
+        "before": BEFORE,
+        "tied": {**BEFORE, "inducing": "tied"},
+        "default": {},
+        "exact": {**BEFORE, "bound": "exact"},
+    }
+    lines = [
+        f"A fit of {STEPS} epochs: ms before, and each ÷ before; medians of {size.rounds} rounds"
+    ]
+    lines.append(f"{'rows':>6}" + "".join(f"{name:>15}" for name in kinds))
+    for n in size.steps:
+        X, y = growing_noise(int(n / 0.8), 0)
+        calls = {name: partial(_short_fit, kind, X, y) for name, kind in kinds.items()}
+        times = interleave(calls, size.rounds, burst=0.0, warm=1)
+        ratios = [times.ratio(name, "before") for name in kinds if name != "before"]
+        shown = "".join(f"{ratio:15.2f}" for ratio in ratios)
+        lines.append(f"{n:>6}{1e3 * times.of('before'):15.0f}{shown}")
+    return "\n".join(lines) + "\n"
+
+
+STEPS = 20
+
+
+def _short_fit(arguments: dict[str, Any], X: Floats, y: Floats) -> None:
+    DUERegressor(epochs=STEPS, random_state=0, **arguments).fit(X, y)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--seeds", type=int, default=2, help="of the made-up sets")
+    known = [*TITLES, *MADE_UP, *uci.NAMES]
+    parser.add_argument("--only", choices=known, help="one part or set; writes no table")
+    parser.add_argument("--splits", type=int, default=5, help="of UCI's 20 standard splits")
+    parser.add_argument("--cost", action="store_true", help="measure time instead")
+    parser.add_argument("--smoke", action="store_true", help="seconds: same code, tiny settings")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", JitterWarning)
+    if options.smoke:
+        with TemporaryDirectory() as folder:
+            print(tables(run(SMOKE, Path(folder) / "trust.jsonl")))
+        print(cost(SMOKE))
+        return
+    if options.cost:
+        text, name = cost(Size()), "trust-cost.txt"
+    else:
+        options.out.mkdir(parents=True, exist_ok=True)
+        size = Size(seeds=options.seeds, splits=options.splits)
+        found = run(size, options.out / "trust.jsonl", options.only)
+        if options.only:
+            return
+        text, name = tables(found), "trust.txt"
+    (options.out / name).write_text(text, encoding="utf-8")
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Noise that depends on x, as a user meets it."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from due import DUERegressor
+
+FAST: dict[str, Any] = {"epochs": 80, "n_inducing": 20, "random_state": 0}
+
+
+def std_at(x):
+    return 0.05 + 0.6 / (1 + np.exp(-4 * x))
+
+
+def draw(n, seed, std=std_at):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, (n, 1))
+    return X, np.sin(X[:, 0]) + std(X[:, 0]) * rng.normal(size=n)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return DUERegressor(**FAST).fit(*draw(400, 0))
+
+
+@pytest.mark.parametrize("bound", ["collapsed", "exact", "elbo"])
+def test_it_is_found_under_every_bound(bound, model):
+    if bound != "collapsed":
+        epochs = {"elbo": 30, "exact": 60}[bound]
+        arguments = {**FAST, "epochs": epochs, "bound": bound}
+        model = DUERegressor(**arguments).fit(*draw(700 if bound == "elbo" else 250, 0))
+    assert model.history_["noise"]["kind"] == "varying"
+    X, y = draw(2000, 1)
+    aleatoric = model.uncertainty_details(X).aleatoric
+    for part in (X[:, 0] < -1.5, X[:, 0] > 1.5):
+        assert 0.6 < np.sqrt(aleatoric[part].mean() / np.mean(std_at(X[part, 0]) ** 2)) < 1.6
+    low, high = model.predict_interval(X, alpha=0.1)
+    quiet, _, loud = np.array_split(np.argsort(high - low), 3)
+    inside = (low <= y) & (y <= high)
+    assert inside[quiet].mean() > 0.85 and 0.8 < inside[loud].mean() < 0.97
+    assert (high - low)[loud].mean() > 2 * (high - low)[quiet].mean()
+
+
+def test_everything_that_speaks_of_y_has_the_noise_of_its_row(model):
+    X = np.array([[-2.5], [0.0], [2.5]])
+    total, aleatoric, epistemic, _ = model.uncertainty_details(X)
+    assert aleatoric[2] > 9 * aleatoric[0]
+    assert_allclose(total, aleatoric + epistemic)
+    assert_allclose(model.predict(X, return_std=True)[1] ** 2, total)
+    assert_allclose(np.diag(model.predict(X, return_cov=True)[1]), total)
+    assert_allclose(model.uncertainty(X), epistemic)
+    draws = model.sample_y(X, 20_000)
+    assert_allclose(draws.var(1), total, rtol=0.1)
+
+
+def test_saved_and_exported(model, tmp_path):
+    X, _ = draw(50, 2)
+    model.save(tmp_path / "model")
+    again = DUERegressor.load(tmp_path / "model")
+    assert_array_equal(again.predict(X, return_std=True)[1], model.predict(X, return_std=True)[1])
+    assert again.history_ == model.history_
+    x, batch = torch.from_numpy(X), ({0: torch.export.Dim("N")},)
+    exported = torch.export.export(model.predictor_, (x,), dynamic_shapes=batch).module()
+    assert_allclose(exported(x[:7]).noise, model.moments(X[:7]).aleatoric[:, None], rtol=1e-9)
+
+
+def test_constant_noise_stays_constant_and_can_be_asked_for():
+    X, y = draw(400, 3, std=lambda x: 0.2)
+    model = DUERegressor(**FAST).fit(X, y)
+    asked = DUERegressor(**FAST, noise="constant").fit(*draw(400, 0))
+    for one in (model, asked):
+        assert np.ptp(one.moments(X).aleatoric) == 0
+    assert model.history_["noise"]["kind"] == "constant" and "noise" not in asked.history_
+    assert 0.16 < np.sqrt(model.moments(X).aleatoric[0]) < 0.25
+    forced = DUERegressor(**FAST, noise="varying").fit(X, y)
+    assert np.ptp(forced.moments(X).aleatoric) > 0
+
+
+def test_outputs_have_noise_of_their_own():
+    X, y = draw(400, 0)
+    other = np.cos(X[:, 0]) + std_at(-X[:, 0]) * np.random.default_rng(9).normal(size=400)
+    model = DUERegressor(**FAST).fit(X, np.column_stack([y, other]))
+    left, right = model.moments([[-2.5], [2.5]]).aleatoric
+    assert right[0] > 4 * left[0] and left[1] > 4 * right[1]
+
+
+def test_warm_start_goes_on_and_learns_the_noise_anew(model):
+    X, y = draw(300, 0)
+    model = DUERegressor(**{**FAST, "epochs": 30}, warm_start=True).fit(X, y)
+    model.fit(X, y)
+    assert model.history_["noise"]["kind"] == "varying"
+
+
+def test_weights_count_as_repetitions():
+    X, y = draw(250, 0)
+    weight = np.random.default_rng(1).integers(1, 4, 250)
+    arguments = {**FAST, "epochs": 20}
+    weighted = DUERegressor(**arguments).fit(X, y, sample_weight=weight)
+    rows = np.repeat(np.arange(250), weight)
+    repeated = DUERegressor(**arguments).fit(X[rows], y[rows])
+    assert weighted.history_["noise"] == repeated.history_["noise"]
+    assert_array_equal(weighted.moments(X).aleatoric, repeated.moments(X).aleatoric)
+
+
+def with_outliers(n, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.uniform(-3, 3, (n, 1))
+    noise = 0.1 * rng.standard_t(2.5, size=n)
+    noise[rng.random(n) < 0.05] *= 20
+    return X, np.sin(2 * X[:, 0]) + noise
+
+
+@pytest.mark.parametrize("bound", ["collapsed", "elbo", "exact"])
+def test_a_student_t_resists_outliers(bound, tmp_path):
+    X, y = with_outliers(250 if bound == "exact" else 400, 0)
+    new, y_new = with_outliers(1000, 1)
+    arguments = {**FAST, "epochs": 40, "bound": bound}
+    models = {
+        noise: DUERegressor(**arguments, noise=noise).fit(X, y) for noise in ("student", "constant")
+    }
+    truth = np.sin(2 * new[:, 0])
+    errors = {
+        noise: np.sqrt(np.mean((model.predict(new) - truth) ** 2))
+        for noise, model in models.items()
+    }
+    density = {noise: model.log_density(new, y_new).mean() for noise, model in models.items()}
+    assert density["student"] > density["constant"] + 0.1
+    student = models["student"]
+    assert student.history_["noise"] == {"kind": "student", "nu": 3.0}
+    if bound != "elbo":
+        assert errors["student"] < errors["constant"]
+    low, high = student.predict_interval(new, alpha=0.2)
+    assert 0.7 < np.mean((low <= y_new) & (y_new <= high)) < 0.9
+    student.save(tmp_path / "model")
+    again = DUERegressor.load(tmp_path / "model")
+    assert_array_equal(again.log_density(new, y_new), student.log_density(new, y_new))
+
+
+def test_density_and_interval_of_a_student_t_fit_its_draws():
+    model = DUERegressor(**{**FAST, "epochs": 20}, noise="student").fit(*with_outliers(300, 0))
+    x = np.array([[0.3], [9.0]])
+    draws = model.sample_y(x, 40_000)
+    low, high = model.predict_interval(x, alpha=0.1)
+    share = ((low[:, None] <= draws) & (draws <= high[:, None])).mean(1)
+    assert_allclose(share, 0.9, atol=0.01)
+    grid = np.linspace(-40, 40, 40_001)
+    density = np.exp(model.log_density(np.full((len(grid), 1), 0.3), grid))
+    assert_allclose(density.sum() * (grid[1] - grid[0]), 1, atol=0.01)
+
+
+def test_density_of_normal_noise(model):
+    X, y = draw(50, 5)
+    mean, std = model.predict(X, return_std=True)
+    want = -0.5 * (np.log(2 * np.pi * std**2) + ((y - mean) / std) ** 2)
+    assert_allclose(model.log_density(X, y), want)
+    with pytest.raises(ValueError, match=r"y has shape \(3,\), the rows of X give \(50,\)"):
+        model.log_density(X, y[:3])

@@ -1,0 +1,63 @@
+"""Student-t noise: its mixture of normals, its expectation, and the weights of rows."""
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from scipy.integrate import quad
+from scipy.stats import norm, t
+
+from due.gp import Gaussian, StudentT
+from due.gp.likelihoods import student_mixture
+from due.gp.noise import Residuals
+from due.methods.noise import best_tails
+
+from .oracles import normal
+
+
+@pytest.mark.parametrize("nu", [3.0, 6.0, 30.0])
+def test_it_is_a_mixture_of_normals(nu):
+    share, ratio = (part.numpy() for part in student_mixture(nu))
+    x = np.array([0.0, 0.5, 2.0, 8.0, 30.0])
+    density = (share * norm.pdf(x[:, None], scale=np.sqrt(ratio))).sum(1)
+    assert_allclose(density, t.pdf(x, nu), rtol=1e-3)
+    assert_allclose((share * ratio).sum(), nu / (nu - 2), rtol=0.01)
+
+
+def test_expected_log_prob_is_the_integral():
+    likelihood = StudentT(2, 0.3, nu=4.0)
+    mean, var, y = normal(3, 2, seed=1), 0.2 * normal(3, 2, seed=2).exp(), normal(3, 2, seed=3)
+    scale = likelihood.sigma2.sqrt().detach().numpy()
+    want = np.zeros(3)
+    for n in range(3):
+        for k in range(2):
+            m, s, value = float(mean[n, k]), float(var[n, k]) ** 0.5, float(y[n, k])
+            want[n] += quad(
+                lambda f, m=m, s=s, value=value, k=k: (
+                    norm.pdf(f, m, s) * t.logpdf(value, 4.0, f, scale[k])
+                ),
+                m - 8 * s,
+                m + 8 * s,
+            )[0]
+    assert_allclose(likelihood.expected_log_prob(mean, var, y).detach(), want, rtol=1e-5)
+    total = likelihood.predictive(mean, var).var
+    assert_allclose(total.detach(), (var + 2 * likelihood.sigma2).detach())
+
+
+def test_many_degrees_of_freedom_are_normal():
+    many, gaussian = StudentT(1, 0.3, nu=1e6), Gaussian(1, 0.3)
+    mean, var, y = normal(5, 1, seed=1), normal(5, 1, seed=2).exp(), normal(5, 1, seed=3)
+    got, want = (each.expected_log_prob(mean, var, y).detach() for each in (many, gaussian))
+    assert_allclose(got, want, rtol=1e-4)
+    assert_allclose(many.precisions(mean, var, y, many.sigma2).detach(), 1, atol=1e-3)
+
+
+def test_tails_of_residuals_are_found():
+    rng = np.random.default_rng(0)
+    for nu, low, high in ((3.0, 3.0, 4.0), (200.0, 10.0, 30.0)):
+        e = 0.5 * t.rvs(nu, size=(3000, 1), random_state=rng)
+        square = torch.from_numpy(e**2)
+        rows = Residuals(square, square, torch.full_like(square, 1e-6), torch.ones(3000).double())
+        found, sigma2 = best_tails(rows, per_output=True)
+        assert low <= found <= high
+        assert_allclose(sigma2.sqrt(), 0.5, rtol=0.15)

@@ -270,16 +270,22 @@ def run(size: Size, path: Path, only: str | None = None) -> dict[tuple[str, ...]
     journal = Journal(path, ("set", "model", "seed"), ("numbers",))
     settings = {name: value for name, value in size._asdict().items() if name not in LOOSE}
     settings = {k: list(v) if isinstance(v, tuple) else v for k, v in settings.items()}
-    found: dict[tuple[str, ...], list[Numbers]] = {}
     todo = list(tasks(size, only))
-    for i, (part, name, model, seed) in enumerate(todo):
+    for i, (_, name, model, seed) in enumerate(sorted(todo, key=_slowest_last)):
         key = {"set": name, "model": model, "seed": seed}
-        line = journal.find(settings, **key)
-        if line is None:
+        if journal.find(settings, **key) is None:
             print(f"{i + 1} of {len(todo)}: {name} / {model} / {seed}", flush=True)
-            line = journal.add(settings, {"numbers": measure(model, name, seed, size)}, **key)
+            journal.add(settings, {"numbers": measure(model, name, seed, size)}, **key)
+    found: dict[tuple[str, ...], list[Numbers]] = {}
+    for part, name, model, seed in todo:
+        line = journal.find(settings, set=name, model=model, seed=seed)
+        assert line is not None
         found.setdefault((part, name, model), []).append(line["numbers"])
     return found
+
+
+def _slowest_last(task: tuple[str, str, str, int]) -> tuple[bool, int]:
+    return task[2] == "ensemble of 5", task[3]
 
 
 LOOSE = ("seeds", "splits", "uci", "steps", "rounds")  # change no fit

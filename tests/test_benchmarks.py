@@ -94,7 +94,7 @@ LINES = {  # how they begin, one space between words
         *(["RMSE DUE plain network forest exact GP", "yacht "] if HAS_YACHT else ["UCI: left out"]),
     ],
     "trust": [
-        "ranking nll rmse coverage quiet loud seconds",
+        "ranking nll rmse coverage quiet loud seconds fits",
         "growing noise DUE before ",
         "steps DUE ",
         "arm forest ",

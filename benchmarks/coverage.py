@@ -110,8 +110,8 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="seconds: same code, tiny settings")
     arguments = parser.parse_args()
     worlds, methods = (given.split(",") for given in (arguments.worlds, arguments.methods))
-    for name, known in [*((world, WORLDS) for world in worlds), *((m, METHODS) for m in methods)]:
-        if name not in known:
+    for names, known in ((worlds, list(WORLDS)), (methods, list(METHODS))):
+        for name in set(names) - set(known):
             parser.error(f"{name} is not known; known are {', '.join(known)}")
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", JitterWarning)

@@ -9,12 +9,12 @@ from due.report.plots import COLOURS
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of texts; `wide` columns hold words and may wrap, the others numbers."""
+    """A table of texts; columns of words may wrap, the others hold numbers."""
 
     caption: str
     header: list[str]
     rows: list[list[str]]
-    words: tuple[int, ...] = (0,)  # columns with words
+    words: tuple[int, ...] = (0,)  # which columns hold words
 
 
 @dataclass(frozen=True)
@@ -87,12 +87,18 @@ def count(n: int, thing: str = "row") -> str:
 
 
 def plain(value: Any) -> str:
-    """A setting as text."""
+    """A setting as text.
+
+    >>> plain(0), plain(False), plain([1, 0.5]), plain(None)
+    ('0', 'no', '1, 0.5', 'chosen by itself')
+    """
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, list | tuple):
         return ", ".join(map(plain, value)) or "none"
-    return {None: "chosen by itself", True: "yes", False: "no"}.get(value, str(value))
+    if value is None:
+        return "chosen by itself"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def histogram_grid(title: str, found: Histogram, in_percent: bool = False) -> Grid:

@@ -10,13 +10,27 @@ WARNING = (
     "paper). Measure on rows from where the model is used before relying on it, and again when "
     "these rows change."
 )
-SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#+\-.!|~&$@:])")
+SPECIAL = re.compile(r"([\\`*_{}\[\]<>#!|~&$@]|(?<=www)\.|:(?=//))")
+FIRST = re.compile(r"^(\d*)([-+=.)])")  # would begin a list
 PREDICTS = {
     "classification": "the class",
     "regression": "the value",
     "effect": "the effect of a treatment on",
 }
-NAMES = {"nll": "NLL", "ece": "ECE", "rmse": "RMSE", "mae": "MAE", "crps": "CRPS", "r2": "R²"}
+NAMES = {
+    "nll": "NLL",
+    "ece": "ECE",
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "crps": "CRPS",
+    "r2": "R²",
+    "brier": "Brier score",
+    "left_out": "rows without a target, left out",
+    "new_labels": "rows of a class that training did not have",
+    "majority": "share of the largest class",
+    "foreign": "share of rows flagged as foreign",
+    "random_forest": "random forest:",
+}
 
 
 def card(
@@ -81,9 +95,9 @@ def escaped(text: object) -> str:
     r"""Text that Markdown shows as it is: no markup, no HTML, no link, on one line.
 
     >>> print(escaped("<b>|x|\n# y"))
-    \<b\>\|x\|  \# y
+    \<b\>\|x\| \# y
     """
-    return SPECIAL.sub(r"\\\1", _one_line(text)).replace("\n", " ")
+    return FIRST.sub(r"\1\\\2", SPECIAL.sub(r"\\\1", _one_line(text).strip()))
 
 
 def code(text: object) -> str:
@@ -131,16 +145,22 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         if isinstance(value, Mapping):
             found += _flat(value, f"{prefix}{name} ")
         elif isinstance(value, int | float) and not isinstance(value, bool):
+            if value == 0 and name in ("left_out", "new_labels"):
+                continue
             found.append((f"{prefix}{name}", value))
     return found
 
 
 def _name(name: str) -> str:
     """As a reader calls it: a share of deferred rows after the name of a risk."""
-    words = [NAMES.get(word, word) for word in name.replace("_", " ").split()]
+    words = [NAMES.get(word, word) for part in name.split() for word in _known(part)]
     if words[-1].isdecimal() and len(words) > 1:
         words[-1] = f"of {words[-1]} % of the rows"
     return " ".join(words)
+
+
+def _known(name: str) -> list[str]:
+    return [name] if name in NAMES else name.split("_")
 
 
 def _number(value: float) -> str:

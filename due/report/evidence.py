@@ -1,9 +1,8 @@
 """All that a page says about a model: what was measured, and facts of its making. Plain JSON."""
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,8 @@ from due.report.probe import Ask, Columns, Driver, Foreign, drivers, made_foreig
 STORED = 100_000  # numbers of one array, at most, and
 MOST = 2_000  # rows
 FORMAT = 1
+DIGITS = 6  # of a cell that holds a number
+NUMBER = re.compile(r"[+-]?\d+\.\d+")
 
 
 @dataclass(frozen=True)
@@ -141,14 +142,6 @@ def from_json(plain: Any) -> Evidence:
         raise ValueError(f"this is no evidence that due stored ({reason})") from error
 
 
-def read(path: Path) -> Evidence:
-    """The evidence in a file."""
-    try:
-        return from_json(json.loads(path.read_text(encoding="utf-8")))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: {error}; fit the model again, or give a data file") from error
-
-
 def _driver(column: Any, prediction: Any, uncertainty: Any, loss: Any) -> Driver:
     return Driver(
         str(column), float(prediction), float(uncertainty), None if loss is None else float(loss)
@@ -172,5 +165,7 @@ def _plain(array: Floats | None) -> list[float] | None:
 
 def _cell(value: Any) -> str:
     missing = value is None or value != value  # NaN
-    text = "" if missing else f"{value:.6g}" if isinstance(value, float) else str(value)
+    text = "" if missing else str(value)
+    if len(text) > DIGITS + 3 and NUMBER.fullmatch(text):
+        text = f"{float(text):.{DIGITS}g}"
     return text if len(text) <= 80 else text[:79] + "…"

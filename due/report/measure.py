@@ -14,6 +14,7 @@ from due.report.answers import ClassRows, EffectRows, Floats, Rows, ValueRows
 LEVELS = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])
 DEFERRED = (0.1, 0.2, 0.5)  # shares of the rows
 POINTS = 60  # of a curve, at most
+NEAR = 0.01  # confidences that are drawn as one
 
 
 class Bin(NamedTuple):
@@ -29,15 +30,27 @@ class Bin(NamedTuple):
 def reliability(rows: ClassRows, bins: int = 10) -> list[Bin]:
     """Accuracy against confidence, in `bins` groups of about as many rows each.
 
-    The range is Wilson's: where the accuracy of so many rows would lie by chance.
+    Groups whose mean confidences hardly differ become one. The range is Wilson's: where the
+    accuracy of so many rows would lie by chance.
     """
     confidence, right = rows.confidence, correct(rows)
     groups = np.array_split(np.argsort(confidence, kind="stable"), min(bins, len(rows)))
-    found = []
-    for group in groups:
+    found: list[Bin] = []
+    for group in _joined(groups, confidence):
         accuracy, n = float(right[group].mean()), len(group)
         low, high = wilson(accuracy, n)
         found.append(Bin(float(confidence[group].mean()), accuracy, low, high, n))
+    return found
+
+
+def _joined(groups: list[NDArray[Any]], confidence: Floats) -> list[NDArray[Any]]:
+    """Neighbours within `NEAR` of one another, together."""
+    found = groups[:1]
+    for group in groups[1:]:
+        if confidence[group].mean() - confidence[found[-1]].mean() < NEAR:
+            found[-1] = np.concatenate([found[-1], group])
+        else:
+            found.append(group)
     return found
 
 

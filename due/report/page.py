@@ -34,7 +34,7 @@ MEANING = {
     "aurc": ("AURC", "mean risk (of squares for values) over all shares left out"),
 }
 WARNING = (
-    "An uncertainty can be wrong. If it is too small where the model errs, decisions are made "
+    "If it is too small where the model errs, decisions are made "
     "automatically that should have been deferred to an expert. Measure on rows from where the "
     "model will be used, and again when these change."
 )
@@ -141,7 +141,8 @@ def limits(about: About, evidence: Evidence) -> Section:
         "Calibration is an average over rows: it may be off for a group of them.",
         *about.odd,
     ]
-    return Section("limits", "Known limits", WARNING, points=points)
+    message = "An uncertainty can be wrong."
+    return Section("limits", "Known limits", message, [WARNING], points=points)
 
 
 def _asset(name: str) -> str:

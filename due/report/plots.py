@@ -170,7 +170,12 @@ def bars(names: Sequence[str], sizes: Sequence[float], title: str, alt: str) -> 
         {"at": k, "name": _clipped(name), "size": size, "label": f"{name}: {size:.3g}"}
         for k, (name, size) in enumerate(zip(names, sizes, strict=True))
     ]
-    y = {"field": "at", "type": "ordinal", "axis": None, "scale": {"paddingInner": 0.68}}
+    y = {
+        "field": "at",
+        "type": "ordinal",
+        "axis": None,
+        "scale": {"paddingInner": 0.68, "paddingOuter": 0.5},
+    }
     x = _axis("size", title, {"domainMin": 0}, ".2~g")
     above = {"type": "text", "align": "left", "dx": 2, "dy": -13, "color": INK, "fontSize": 13}
     text = {"y": y, "x": {"value": 0}, "text": {"field": "name"}}

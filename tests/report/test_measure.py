@@ -44,6 +44,15 @@ def test_reliability_is_that_of_scikit_learn():
     assert sum(b.rows for b in bins) == len(rows)
 
 
+def test_groups_of_almost_one_confidence_are_drawn_as_one():
+    rows = classes(100)
+    sure = np.tile([0.001, 0.001, 0.998], (100, 1))
+    sure[:10] = [0.2, 0.2, 0.6]
+    bins = measure.reliability(replace(rows, probabilities=sure))
+    assert [b.rows for b in bins] == [10, 90]
+    assert bins[1].accuracy == np.mean(rows.truth[10:] == 2)
+
+
 @given(k=st.integers(0, 50), more=st.integers(1, 50))
 def test_the_range_of_a_share_is_that_of_scipy(k, more):
     n = k + more

@@ -155,6 +155,10 @@ def test_a_card_without_measurements_says_so():
         "<http://x>",
         "&lt;b&gt;",
         "1. a",
+        "12) a",
+        "- a",
+        "+ a",
+        "http://example.org",
         "www.example.org",
         "\u202eevil",
     ],
@@ -182,5 +186,9 @@ def text_with(name):
 
 
 def markdown_tags(markdown, text):
-    html = markdown.MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+    html = (
+        markdown.MarkdownIt("commonmark", {"html": True})
+        .enable(["table", "strikethrough"])
+        .render(text)
+    )
     return Reader(html).tags

@@ -34,10 +34,10 @@ def _class_calibration(rows: ClassRows) -> Section:
         f"On average it says {percent(says)} and is right {percent(right)} of the time.",
         [
             verdict,
-            "Each dot is a tenth of the rows, from the least to the most confident. On the dashed "
-            "line a confidence of 80 % means right in 80 % of the rows; below it the model "
-            "promises too much. The bars are 95 % ranges: a bar that meets the line is no sign "
-            "against the model.",
+            "Each dot is a tenth of the rows, or several tenths where confidences hardly differ. "
+            "On the dashed line a confidence of 80 % means right in 80 % of the rows; below it "
+            "the model promises too much. The bars are 95 % ranges: a bar that meets the line is "
+            "no sign against the model.",
         ],
         [
             Figure(

@@ -25,7 +25,7 @@ def rows(evidence: Evidence) -> Section:
         _grid(evidence, places, shown, name)
         for places, name in ((uncertain, last), (certain, "Most certain"))
     )
-    ratio = float(np.median(found.uncertainty[uncertain]))
+    unsure = float(np.median(found.uncertainty[uncertain]))
     usual = float(np.median(found.uncertainty))
     words = [
         "Rows are numbered as in the file, from 1, the header not counted. Look at the least "
@@ -34,12 +34,12 @@ def rows(evidence: Evidence) -> Section:
     if not evidence.cells:
         words.append("Cells are shown when a data file is given: due report MODEL DATA.")
     message = (
-        f"The least certain rows have an uncertainty of {number(ratio)}; the median over all rows "
+        f"The least certain rows have an uncertainty of {number(unsure)}; the median over all rows "
         f"is {number(usual)}."
     )
     if effect:
         message = (
-            f"The effects least known have a standard deviation of {number(ratio)}; the "
+            f"The effects least known have a standard deviation of {number(unsure)}; the "
             f"median over all rows is {number(usual)}."
         )
     title = "Whom to refer" if effect else "Most and least certain rows"

@@ -143,9 +143,12 @@ def on_values(name: str, seed: int, budget: dict[str, Any]) -> dict[str, Any]:
 
 def rates(model: Any, new: Array) -> dict[str, Any]:
     p = model.ood_pvalue(new)
-    kept = round(1 / p.min()) - 1 if p.min() < 1 else 0  # at least: the finest step that was seen
-    kept = max(kept, len(model.model_.calibration))
-    return {"kept": kept, "new": len(new), "flagged": flags(p)}
+    return {"kept": kept_aside(model), "new": len(new), "flagged": flags(p)}
+
+
+def kept_aside(model: Any) -> int:
+    """Rows that p-values compare with."""
+    return len(model.model_.calibration)
 
 
 def flags(p: Array) -> list[float]:
@@ -169,7 +172,7 @@ def one_draw(seed: int, budget: dict[str, Any]) -> list[float]:
     """A p-value and its step."""
     X, y = datasets.make_moons(501, noise=0.2, random_state=seed)
     model = DUEClassifier(random_state=seed, **QUICK).fit(X[:500], y[:500])
-    return [float(model.ood_pvalue(X[500:])[0]), 1 / (len(model.model_.calibration) + 1)]
+    return [float(model.ood_pvalue(X[500:])[0]), 1 / (kept_aside(model) + 1)]
 
 
 # 3. Power

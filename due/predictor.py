@@ -53,10 +53,10 @@ class ClassPredictor(nn.Module):
 
     def forward(self, x: Shaped[Tensor, "N ..."]) -> ClassAnswer:
         """Everything about each row."""
-        h = self.model.f(self.scale(x))
+        h, *more = _look(self.model, self.scale(x))
         p = _normalised(self.model.probabilities(h))
         total = entropy(p)
-        foreign = self.model.foreign(h) if hasattr(self.model, "foreign") else total
+        foreign = self.model.foreign(h, *more) if hasattr(self.model, "foreign") else total
         if not hasattr(self.model, "parts"):
             return ClassAnswer(p, total, None, None, None, foreign)
         aleatoric, variance = self.model.parts(h)
@@ -84,7 +84,7 @@ class ClassPredictor(nn.Module):
         """How foreign each row is; the entropy, if the method measures no distance."""
         if not hasattr(self.model, "foreign"):
             return self.entropy(x)
-        return self.model.foreign(self.model.f(self.scale(x)))
+        return self.model.foreign(*_look(self.model, self.scale(x)))
 
 
 class ValuePredictor(nn.Module):
@@ -104,9 +104,9 @@ class ValuePredictor(nn.Module):
 
     def forward(self, x: Shaped[Tensor, "N ..."]) -> ValueAnswer:
         """Everything about each row."""
-        h = self.model.f(self.scale(x))
+        h, *more = _look(self.model, self.scale(x))
         mean, var, noise = self.model.moments(h)
-        foreign = self.model.foreign(h) if hasattr(self.model, "foreign") else var.mean(-1)
+        foreign = self.model.foreign(h, *more) if hasattr(self.model, "foreign") else var.mean(-1)
         pvalue = _pvalue(self.model, foreign)
         return ValueAnswer(*self._in_units(mean, var, noise), foreign, pvalue)
 
@@ -128,10 +128,10 @@ class ValuePredictor(nn.Module):
 
     def ood_score(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, " N"]:
         """How foreign each row is; the latent variance, if the method measures no distance."""
-        h = self.model.f(self.scale(x))
+        h, *more = _look(self.model, self.scale(x))
         if not hasattr(self.model, "foreign"):
             return self.model.moments(h)[1].mean(-1)
-        return self.model.foreign(h)
+        return self.model.foreign(h, *more)
 
     def joint(self, x: Shaped[Tensor, "N ..."]) -> tuple[Tensor, Tensor]:
         """Mean (N, T) and covariance (N, N, T) of new observations of all rows, noise included."""
@@ -196,6 +196,11 @@ class EffectPredictor(nn.Module):
 
 
 Predictor = ClassPredictor | ValuePredictor | EffectPredictor
+
+
+def _look(model: Any, x: Tensor) -> tuple[Any, ...]:
+    """Features, and what else the model's OOD score asks for."""
+    return model.look(x) if hasattr(model, "look") else (model.f(x),)
 
 
 def _pvalue(model: Any, score: Tensor) -> Tensor | None:

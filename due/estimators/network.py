@@ -343,7 +343,7 @@ def learn_rows(
         learn(estimator, known, held_out, T, anew, seed)
         if apart is not None:
             estimator.model_.calibrate(apart)
-            estimator.predictor_.model.calibration = estimator.model_.calibration.clone()
+            estimator.predictor_ = _ready(estimator)
 
 
 def _set_apart(
@@ -408,7 +408,7 @@ def _learn(
         more["held_out"] = value
     chosen = getattr(model, "chosen", {})
     estimator.history_ = {**more, **chosen, "rows": n, **asdict(history)}
-    estimator.predictor_ = estimator._wrap(model.predictor()).to(estimator.device).eval()
+    estimator.predictor_ = _ready(estimator)
     x, y, *_ = known.some(SEEN, seed)
     if len(x) >= FEWEST and not estimator._explains(x, y):
         warnings.warn(
@@ -416,6 +416,11 @@ def _learn(
             "Train longer or at another learning rate, or look whether X says anything about y",
             stacklevel=4,
         )
+
+
+def _ready(estimator: Any) -> Predictor:
+    """What answers from raw rows."""
+    return estimator._wrap(estimator.model_.predictor()).to(estimator.device).eval()
 
 
 def better_than_mean(mean: Floats, y: Floats) -> bool:

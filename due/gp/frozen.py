@@ -6,7 +6,9 @@ and mean = μ + αᵀ κ,  var = s − ‖C κ‖² + ‖R κ‖². The differen
 nothing of the size of s cancels when h1 ≈ h0.
 """
 
+from abc import ABC, abstractmethod
 from copy import deepcopy
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -16,6 +18,7 @@ from due.gp.cholesky import cholesky
 from due.gp.inducing import InducingGP, column_squares, outward, times
 from due.gp.kernels import squared_distance, squared_distance_of_any
 from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax, StudentT
+from due.gp.panel import Directions, Panel, look
 from due.gp.reference import Reference
 from due.gp.shapes import Features, PerRow, Values
 
@@ -127,9 +130,10 @@ class FrozenGP(nn.Module):
         return self.kernel.kappa(d2 * self.precision)  # (K, M, N)
 
 
-class Frozen(nn.Module):
+class Frozen(nn.Module, ABC):
     """Abstract: a `DUE` that only predicts, from features h.
 
+    The OOD score is that of the `panel`, or without one the distance to the `reference`.
     `calibration` are the sorted OOD scores of rows that had no part in training.
     """
 
@@ -142,12 +146,28 @@ class Frozen(nn.Module):
         likelihood: Likelihood,
         reference: Reference | None,
         calibration: Float[Tensor, " C"],
+        panel: Panel | None = None,
     ) -> None:
         super().__init__()
         self.f, self.gp, self.likelihood, self.reference = f, gp, likelihood, reference
+        self.panel = panel
         self.register_buffer("calibration", calibration)
 
-    def foreign(self, h: Features) -> PerRow:
+    @abstractmethod
+    def energy(self, h: Features) -> PerRow | None:
+        """Larger where fewer outputs speak up; None if they cannot tell."""
+
+    def look(self, x: Tensor) -> tuple[Any, ...]:
+        """h, and what else `foreign` asks for."""
+        return (self.f(x),) if self.panel is None else look(self.f, x)
+
+    def foreign(self, h: Features, stages: Directions | None = None) -> PerRow:
+        """Score of the panel; without one the share of the prior variance that rows leave."""
+        if self.panel is not None and stages is not None:
+            return self.panel(self.panel.views(self.energy(h), stages))
+        return self.distance(h)
+
+    def distance(self, h: Features) -> PerRow:
         """Share of the prior variance that training rows leave, in [0, 1]."""
         if self.reference is None:
             raise ValueError("an OOD score needs the features of training rows: call `fit` first")
@@ -171,6 +191,10 @@ class FrozenClasses(Frozen):
         mean, var = self.gp(h)
         return self.likelihood.predictive(mean.float(), var.float()).double()
 
+    def energy(self, h: Features) -> PerRow:
+        """−log Σ_t exp E[f_t]."""
+        return -torch.logsumexp(self.gp(h).mean, -1)
+
     def parts(self, h: Features) -> tuple[Tensor, Tensor]:
         """Expected entropy, and the latent variance averaged over classes."""
         mean, var = self.gp(h)
@@ -181,6 +205,10 @@ class FrozenValues(Frozen):
     """Of values, in standard units."""
 
     likelihood: Gaussian | StudentT
+
+    def energy(self, h: Features) -> PerRow | None:
+        """None: a value says nothing of how familiar its row is."""
+        return None
 
     def moments(self, h: Features) -> tuple[Tensor, Tensor, Tensor]:
         """Mean and variance of the function, and of the noise, each (N, T)."""

@@ -1,5 +1,6 @@
 """DUE = features + inducing-point GP + likelihood: DUE(x, y) = −ELBO/N, predict(x) = p(y | x)."""
 
+from collections.abc import Iterator
 from copy import deepcopy
 from math import log, pi
 from typing import Any, ClassVar
@@ -21,6 +22,7 @@ from due.gp.initialise import (
     warm_start,
 )
 from due.gp.likelihoods import Additive, Likelihood, Normal, Softmax, StudentT
+from due.gp.panel import Panel, has_stages, learn_directions, look
 from due.gp.reference import Reference, sharpest
 from due.gp.shapes import Features, Inputs, Noises, PerRow, Scalar, Weights
 from due.lipschitz import fold
@@ -38,6 +40,7 @@ NOISE_KINDS = ("auto", "constant", "varying", "student")
 NOISE_ROWS = 5000  # held-out rows that tell the noise under the ELBO
 FINISHES = ("noise", "q", "gp", "nothing")
 NOISES = torch.logspace(-2, 1, 61)  # factors of the noise, to judge held-out rows by
+VIEWED, BATCH = 10_000, 256  # training rows whose stages are learned, so many at once
 POLISH = {"lr": 2e-2, "epochs": 60}  # of finish "gp"
 
 
@@ -45,12 +48,8 @@ class DeepGP(Method):
     """Abstract: a deep kernel GP, how it starts, trains, and learns from held-out rows."""
 
     kept: ClassVar[tuple[str, ...]] = (
-        "reference",
-        "sharpness",
-        "calibration",
-        "x_Z",
-        "age",
-        "omega",
+        *("reference", "sharpness", "calibration", "x_Z", "age", "omega"),
+        *("view_mean", "view_roots", "view_sizes", "view_known"),
     )
     omega: Tensor  # (N, T), by what a Student-t divides the noise of each training row
     x_Z: Tensor  # rows whose features are the inducing points, unless these are free
@@ -58,6 +57,10 @@ class DeepGP(Method):
     reference: Tensor  # features of training rows
     sharpness: Tensor  # (1,), of the kernel by which the OOD score measures distances
     calibration: Tensor  # sorted OOD scores of rows that had no part in training
+    view_mean: Tensor  # this and the next three are those of a `Panel`, if the network has stages
+    view_roots: Tensor
+    view_sizes: Tensor
+    view_known: Tensor
 
     def __init__(
         self,
@@ -313,6 +316,16 @@ class DeepGP(Method):
         """Keep the features of some training rows, from which the OOD score takes distances."""
         self.reference = evaluate(self.f, source.some(INITIAL_POINTS, seed)[0]).double()
         self.sharpness = self.reference.new_tensor([sharpest(self.reference, self.gp.kernel)])
+        if has_stages(self.f):
+            parts = [look(self.f, x)[1] for x in self._some(source, VIEWED, seed)]
+            stages = [torch.cat(part) for part in zip(*parts, strict=True)]
+            self.view_mean, self.view_roots = learn_directions(stages)
+            self.view_sizes = self.view_mean.new_tensor([u.shape[1] for u in stages])
+
+    def _some(self, source: Source, p: int, seed: int) -> Iterator[Tensor]:
+        """p random rows in small batches, without the transform, on the device of the GP."""
+        for numbers in source.sample(p, seed).split(BATCH):
+            yield source.take(numbers)[0].to(self.gp.Z.device)
 
 
 class DUE(DeepGP):
@@ -365,10 +378,26 @@ class DUE(DeepGP):
 
     @torch.no_grad()
     def calibrate(self, source: Source) -> None:
-        """Keep the OOD scores of rows that had no part in training, for p-values."""
-        frozen, device = self.predictor(), self.gp.Z.device
-        scores = [frozen.foreign(frozen.f(x.to(device).double())) for x, *_ in source.chunks()]
-        self.calibration = torch.cat(scores).sort().values
+        """Keep the OOD scores of rows that had no part in training, for p-values.
+
+        If there are several views, half of the rows rank these and the other half make p-values:
+        the combined score is then a fixed function for the latter, and their p-values are exact.
+        """
+        frozen, n = self.predictor(), len(source)
+        rows = (x.double() for x in self._some(source, n, seed=0))
+        if not len(self.view_mean):
+            scores = [frozen.foreign(*frozen.look(x)) for x in rows]
+            self.calibration = torch.cat(scores).sort().values
+            return
+        panel = self._panel()
+        seen = (look(frozen.f, x) for x in rows)
+        views = torch.cat([panel.views(frozen.energy(h), stages) for h, stages in seen])
+        self.view_known = views[: n // 2].sort(0).values
+        self.calibration = self._panel()(views[n // 2 :]).sort().values
+
+    def _panel(self) -> Panel:
+        sizes = [int(size) for size in self.view_sizes]
+        return Panel(self.view_mean, self.view_roots, sizes, self.view_known)
 
     def predictor(self) -> FrozenClasses | FrozenValues:
         """Norms folded, the GP's algebra done."""
@@ -378,7 +407,8 @@ class DUE(DeepGP):
         known, kernel = self.reference, self.gp.kernel
         reference = Reference(known, kernel, sharpness=sharpness) if len(known) else None
         likelihood, calibration = deepcopy(self.likelihood), self.calibration.clone()
-        frozen = kind(f, FrozenGP(self.gp), likelihood, reference, calibration)
+        panel = self._panel() if len(self.view_known) else None
+        frozen = kind(f, FrozenGP(self.gp), likelihood, reference, calibration, panel)
         return frozen.requires_grad_(False).double().eval()
 
 

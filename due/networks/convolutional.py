@@ -43,7 +43,16 @@ class VGG(nn.Module):
 
     def forward(self, x: Float[Tensor, "N C H W"]) -> Float[Tensor, "N J"]:
         """Features h of each image."""
-        return self.layers(x).mean((2, 3))
+        return self.stages(x)[-1]
+
+    def stages(self, x: Float[Tensor, "N C H W"]) -> list[Tensor]:
+        """What comes out of each pooling layer, then h."""
+        maps = []
+        for layer in self.layers:
+            x = layer(x)
+            if isinstance(layer, nn.MaxPool2d):
+                maps.append(x)
+        return [*maps, x.mean((2, 3))]
 
 
 class ResNet18(nn.Module):
@@ -68,10 +77,14 @@ class ResNet18(nn.Module):
 
     def forward(self, x: Float[Tensor, "N C H W"]) -> Float[Tensor, "N J"]:
         """Features h of each image."""
-        h = relu(self.norm(self.first(x)))
+        return self.stages(x)[-1]
+
+    def stages(self, x: Float[Tensor, "N C H W"]) -> list[Tensor]:
+        """What the first convolution and each group give, then h."""
+        maps = [relu(self.norm(self.first(x)))]
         for group in self.groups:
-            h = group(h)
-        return h.mean((2, 3))
+            maps.append(group(maps[-1]))
+        return [*maps, maps[-1].mean((2, 3))]
 
 
 class BasicBlock(nn.Module):

@@ -65,10 +65,14 @@ class WideResNet(nn.Module):
 
     def forward(self, x: Float[Tensor, "N C H W"]) -> Float[Tensor, "N J"]:
         """Features h of each image."""
-        h = self.first(x)
+        return self.stages(x)[-1]
+
+    def stages(self, x: Float[Tensor, "N C H W"]) -> list[Tensor]:
+        """What the first convolution and each group give, then h."""
+        maps = [self.first(x)]
         for group in self.groups:
-            h = group(h)
-        return relu(self.norm(h)).mean((2, 3))
+            maps.append(group(maps[-1]))
+        return [*maps, relu(self.norm(maps[-1])).mean((2, 3))]
 
 
 class WideBlock(nn.Module):

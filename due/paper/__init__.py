@@ -14,6 +14,8 @@ class Entry(NamedTuple):
 PLAIN = ("default", "smoke")
 COSINES = ("default", "paper", "notebook", "smoke")
 TRIALS = ("trials", "methods", "data", "jobs")
+IMAGES = ("laptop", "paper", "smoke")
+MODELS = ("seeds", "threads", "methods", "data")
 CATALOGUE = {
     "fig1": Entry("Uncertainty between the data at 1K and 1M rows: DUE and SNGP", COSINES),
     "fig2": Entry("Feature collapse: what a free network puts on top of data", PLAIN),
@@ -23,10 +25,22 @@ CATALOGUE = {
         PLAIN,
         ("seeds", "jobs"),
     ),
+    "fig5": Entry(
+        "Lipschitz constants of batch norm in networks without constraint",
+        IMAGES,
+        ("seeds", "threads", "data"),
+    ),
+    "fig6": Entry("Features of images and inducing points together", IMAGES, ("threads", "data")),
     "fig7": Entry(
         "Uncertainty between the data: exact GP at 1K, Deep Ensemble at 1K and 1M rows", COSINES
     ),
     "gap": Entry("What decides the widths of fig1: length scale, M, dropout", COSINES),
+    "table1": Entry("Deep kernels on a bounded network and on VGG: images", IMAGES, MODELS),
+    "table2": Entry("Images: runtime, accuracy, foreign images; DUE and rivals", IMAGES, MODELS),
+    "table4": Entry(
+        "Images: DUE by its number of inducing points", IMAGES, ("seeds", "threads", "data")
+    ),
+    "table5": Entry("Images: calibration error of DUE and rivals", IMAGES, MODELS),
     "table3": Entry(
         "Treatment effects on IHDP: error after deferral, DUE and rivals", PLAIN, TRIALS
     ),

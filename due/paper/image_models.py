@@ -5,13 +5,14 @@ a killed training goes on where it was.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from due.data.images import load
 from due.gp import InducingGP, Softmax
@@ -25,13 +26,13 @@ from due.methods.softmax import SoftmaxNetwork
 from due.methods.svdkl import GridGP, SVDKLSoftmax
 from due.networks import VGG, WideResNet
 from due.rows.images import Images, crop, crop_and_flip
-from due.training import Recipe, fit
+from due.training import History, Recipe, fit
 
 CLASSES = 10
-PAIRS = {  # in distribution, and foreign
-    "cifar10": ("cifar10", "svhn"),
-    "fashion": ("fashion-mnist", "mnist"),
-    "digits": ("digits", "negatives"),
+PAIRS = {  # in distribution, foreign, and foreign images that no choice was made with
+    "cifar10": ("cifar10", "svhn", "mnist"),
+    "fashion": ("fashion-mnist", "mnist", "cifar10"),
+    "digits": ("digits", "negatives", "negatives"),
 }
 AUGMENT = {"cifar10": crop_and_flip, "fashion": crop, "digits": None}
 
@@ -41,6 +42,7 @@ class ImageSettings:
     """One way to train on one pair of sets; every method of a table shares it."""
 
     data: str
+    preset: str
     depth: int = 28
     width: int = 10
     stride: int = 1
@@ -56,6 +58,7 @@ class ImageSettings:
 
 PAPER = ImageSettings(
     "cifar10",
+    "paper",
     recipe=Recipe(
         optimizer="sgd",
         lr=0.1,
@@ -81,28 +84,44 @@ QUICK: dict[str, Any] = dict(
 SMALL: dict[str, Any] = dict(depth=10, stride=2, dropout=0.0, momentum=0.1, warm=True, held=2000)
 LAPTOP = {
     "cifar10": ImageSettings(
-        "cifar10", width=2, vgg_width=0.25, recipe=Recipe(epochs=14, **QUICK), **SMALL
+        "cifar10", "laptop", width=2, vgg_width=0.25, recipe=Recipe(epochs=16, **QUICK), **SMALL
     ),
     "fashion": ImageSettings(
-        "fashion", width=1, vgg_width=0.125, recipe=Recipe(epochs=10, **QUICK), **SMALL
+        "fashion", "laptop", width=1, vgg_width=0.125, recipe=Recipe(epochs=10, **QUICK), **SMALL
     ),
 }
 SMOKE = ImageSettings(
     "digits",
+    "smoke",
     width=1,
     vgg_width=0.0625,
     recipe=Recipe(epochs=2, **{**QUICK, "precision": "float32"}),
     **{**SMALL, "held": 200},
 )
+PRESETS: dict[str, dict[str, ImageSettings]] = {
+    "laptop": LAPTOP,
+    "paper": {"cifar10": PAPER, "fashion": replace(PAPER, data="fashion")},
+    "smoke": {"digits": SMOKE},
+}
+
+
+def chosen(preset: str, data: str | None) -> ImageSettings:
+    """The settings of a preset on the pair that was asked for, by default its first."""
+    known = PRESETS[preset]
+    pair = next(iter(known)) if data is None or preset == "smoke" else data
+    if pair not in known:
+        raise ValueError(f"--data {pair!r} is not known; give {' or '.join(known)}")
+    return known[pair]
 
 
 class Rows(NamedTuple):
-    """The images of a pair: to train on, to calibrate with, to test on, and foreign ones."""
+    """The images of a pair: to train on, to calibrate with, to test on, and two foreign sets."""
 
     train: Images
     held: Images
     test: Images
     foreign: Images
+    third: Images
 
 
 def rows(settings: ImageSettings) -> Rows:
@@ -113,17 +132,30 @@ def rows(settings: ImageSettings) -> Rows:
 @cache
 def _rows(pair: str, n_held: int) -> Rows:
     """Foreign images are normalised like those in distribution."""
-    known, other = PAIRS[pair]
+    known, other, third = PAIRS[pair]
     whole = Images(*load(known, "train"))
     order = torch.randperm(len(whole), generator=torch.Generator().manual_seed(0))
     held, train = order[:n_held].sort().values, order[n_held:].sort().values
     moments = whole.mean, whole.std
+    x, y = load(third, "test")
     return Rows(
         whole.part(train, augment=AUGMENT[pair]),
         whole.part(held),
         Images(*load(known, "test"), *moments),
         Images(*load(other, "test"), *moments),
+        Images(as_if(x, whole.table.data[0]), y, *moments),
     )
+
+
+def as_if(x: Tensor, like: Tensor) -> Tensor:
+    """Images in the channels and size of others: grey or repeated, cropped or on black."""
+    C, size = like.shape[1:3]
+    if C == 1 and x.shape[1] == 3:
+        x = x.float().mean(1, keepdim=True).round().to(torch.uint8)
+    x = x.expand(-1, C, -1, -1)
+    left = (size - x.shape[-1]) // 2
+    right = size - x.shape[-1] - left
+    return F.pad(x, (left, right, left, right)).contiguous()
 
 
 def network(settings: ImageSettings, kind: str, channels: int) -> nn.Module:
@@ -191,11 +223,25 @@ def set_momentum(f: nn.Module, momentum: float) -> None:
             layer.momentum = momentum
 
 
+class Trained(NamedTuple):
+    """A method in eval mode, and what its training was like."""
+
+    method: Method
+    history: History
+
+
 def trained(
     kind: str, settings: ImageSettings, seed: int, out: Path, progress: bool | None = None
-) -> Method:
-    """The method in eval mode, from its file if it was trained before."""
-    method, file = build(kind, settings, seed), out / "models" / f"{settings.data}-{kind}-{seed}.pt"
-    source = rows(settings).train
-    fit(method, source, settings.recipe, seed=seed, checkpoint=file, progress=progress)
-    return method
+) -> Trained:
+    """The method, from its file if it was trained before; held-out images make its p-values.
+
+    It is trained on a GPU if there is one, and stays there.
+    """
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    method, source = build(kind, settings, seed).to(device), rows(settings).train
+    M = f"-M{settings.M}" if kind == "due" and settings.M != PAPER.M else ""
+    file = out / "models" / f"{settings.preset}-{settings.data}-{kind}{M}-{seed}.pt"
+    history = fit(method, source, settings.recipe, seed=seed, checkpoint=file, progress=progress)
+    if isinstance(method, DUE) and settings.held:
+        method.calibrate(rows(settings).held)
+    return Trained(method, history)

@@ -35,7 +35,7 @@ from .subjects import Answers, Subject, interrupted, subjects, train
 
 SECONDS, MEGABYTES = 20.0, 300
 TOLERANCE = 1e-3  # of the largest answer: what a changed field may round differently
-KINDS = {"bytes": 0.35, "config": 0.4, "tensors": 0.15, "checkpoint": 0.1}
+KINDS = {"bytes": 0.35, "config": 0.4, "tensors": 0.2, "checkpoint": 0.05}
 GOOD = ("same", "refused")
 VALUES: list[Any] = [
     *(None, True, False, "", "x", "rbf", "__class__", "../..", "<U200000000", "|O", "cuda", "meta"),

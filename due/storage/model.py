@@ -144,8 +144,8 @@ def load_state(model: Model, tensors: dict[str, Tensor]) -> Model:
 def _check_kind(name: str, stored: Tensor, tensor: Tensor) -> None:
     """The stored tensor is of the kind of the one it replaces; floats may have more digits."""
     dims = DIMENSIONS.get(name.split(".")[-1], stored.ndim)
-    known = not stored.numel() or stored.ndim == dims
-    if stored.is_floating_point() != tensor.is_floating_point() or not known:
+    filled = stored.numel() and not tensor.numel()  # of a size that only the file knows
+    if stored.is_floating_point() != tensor.is_floating_point() or (filled and stored.ndim != dims):
         raise _misfit(f"{name} is {stored.dtype} of shape {tuple(stored.shape)}")
 
 

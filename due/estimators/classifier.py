@@ -120,9 +120,9 @@ def _labels(values: list[Any], dtype: str) -> NDArray[Any]:
 class DUEClassifier(OnData, Classifier):
     """Deep network with distance-keeping features and a GP on top; uncertainty in one pass.
 
-    By default it trains on all rows for 80 epochs of batches of 64 (up to 160 below 1,600 rows, so
-    as to take 2,000 steps, and fewer beyond 3,000, so as to take about 4,000), with Adam at rates
-    of 5e-4 for the network and 5e-3 for the GP that fall to zero along a cosine.
+    By default it trains on all rows for 80 epochs of batches of 64 (up to 160 for 500 to 1,600
+    rows, so as to take 2,000 steps, and fewer beyond 3,000, so as to take about 4,000), with Adam
+    at rates of 5e-4 for the network and 5e-3 for the GP that fall to zero along a cosine.
 
     Parameters
     ----------

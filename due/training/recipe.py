@@ -25,6 +25,7 @@ OPTIMIZERS = ("adam", "adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "steps", "one_cycle")
 PRECISIONS = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 ALL = "all"
+ENOUGH = 500  # rows, with fewer of which more epochs overfit
 STEPS = 4000  # of a fit
 MOST_ROWS = 10**9  # for which a fit is planned
 

@@ -152,8 +152,8 @@ class Recipe:
     def budgeted(self, n: int, least: int = 0, total: float | None = None) -> "Recipe":
         """With batch size and epochs for n rows: about 4,000 steps, but 5 to 80 epochs.
 
-        `least` steps are taken if that needs no more than 160 epochs. `total` is the sum of the
-        rows' weights. Repetitions that are written as a weight make an epoch shorter; epochs and
+        `least` steps are taken from 500 rows on, up to 160 epochs. `total` is the sum of the rows'
+        weights. Repetitions that are written as a weight make an epoch shorter; epochs and
         patience grow, up to 4,000 steps, so that as many steps are taken as if each repetition
         were a row.
         """
@@ -161,7 +161,9 @@ class Recipe:
             return self.over(Recipe(epochs=80))
         N = max(n, math.ceil(min(total or 0, MOST_ROWS)))
         batch = self.rows_per_step or (64 if N <= 10_000 else 256 if N <= 100_000 else 1024)
-        epochs = max(min(80, max(5, STEPS * batch // N)), min(160, least * batch // N))
+        epochs = min(80, max(5, STEPS * batch // N))
+        if N >= ENOUGH:
+            epochs = max(epochs, min(160, least * batch // N))
         mine = self.over(Recipe(batch_size=batch, epochs=epochs))
         return mine._stretched(n_steps(n, batch), n_steps(N, batch))
 

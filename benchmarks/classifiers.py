@@ -34,7 +34,7 @@ from sklearn import datasets
 from sklearn.ensemble import RandomForestClassifier
 from timing import Times, interleave
 
-from due import DUEClassifier, Recipe
+from due import DUEClassifier
 from due.baselines import DDUClassifier, SNGPClassifier, SoftmaxClassifier
 from due.experiments.journal import Journal
 from due.metrics import accuracy, ece, nll
@@ -47,7 +47,6 @@ BEFORE: dict[str, Any] = {
     "samples": 10,
     "calibration_fraction": 0.0,
     "epochs": 80,
-    "recipe": Recipe(refresh=1),
 }
 
 

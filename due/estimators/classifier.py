@@ -192,7 +192,7 @@ random_state, device, verbose
     calibration_fraction: float | None = argument(None, or_none(check_fraction))
     warm_start_q: bool = argument(True, check_flag)
     probabilities: str = argument("exact", one_of(METHODS))
-    _recipe = Recipe(lr=5e-4, head_lr=5e-3, warm_up=20, patience=20, refresh=10)
+    _recipe = Recipe(lr=5e-4, head_lr=5e-3, warm_up=20, patience=20)
 
     def uncertainty_details(self, X: ArrayLike) -> ClassUncertainty:
         """Entropy with its two parts, the latent variance and the OOD score."""

@@ -16,6 +16,7 @@ from due.methods.exact_gp import ExactGP
 from due.rows.checks import argument, check_flag, check_rows, check_training, check_whole, one_of
 from due.rows.scale import Floats, Scale, fit_covariate_scale, fit_input_scale, fit_scale
 from due.rows.study import Study
+from due.storage.atomic import StorageError
 from due.storage.estimator import Found, Memory, SavedEstimator, part, prefixed, recall_columns
 from due.storage.model import load_state
 
@@ -202,6 +203,8 @@ def _tensors(gp: ExactGP) -> dict[str, Tensor]:
 
 
 def _rebuild(tensors: dict[str, Tensor], kernel: str) -> ExactGP:
+    if len(tensors["x"]) > LARGEST:
+        raise StorageError(f"its tensor x has {len(tensors['x'])} rows, more than {LARGEST}")
     gp = load_state(ExactGP(tensors.pop("x"), tensors.pop("y"), kernel), tensors)
     gp.condition()
     return gp

@@ -30,6 +30,7 @@ from due.rows.randomness import own_randomness, seeded, single_precision
 from due.rows.scale import Floats, Scale, fit_input_scale
 from due.rows.source import ROWS, Rows, Table, split
 from due.storage.estimator import Found, Memory, SavedEstimator, Tensors, recall_columns
+from due.storage.limits import Limit
 from due.storage.model import constrained, describe, load_state, rebuild
 from due.training import Recipe, fit
 from due.training.recipe import ALL
@@ -183,7 +184,7 @@ class Trained(Fitted, SavedEstimator):
         recall_columns(self, saved["feature_names"], len(self.scale_.mean))
         self.history_ = saved["history"]
         self._relearn(saved)
-        with own_randomness(0), single_precision():
+        with own_randomness(0), single_precision(), Limit(found.tensors):
             model = self._rebuild(found.config["model"], found.tensors)
         self.model_ = model.to(self.device)
         self.predictor_ = self._wrap(self.model_.predictor()).to(self.device).eval()

@@ -81,7 +81,7 @@ class SavedEstimator(BaseEstimator):
         it did when it was saved; `verify=False` does not ask it.
         """
         config, tensors = files.load(path)
-        with rebuilding(path, tensors):
+        with rebuilding(path):
             check_numbers(tensors)
             own, answers = probe.split(tensors)
             model = cls._restore(Found(path, config, own, extractor, device))

@@ -36,7 +36,7 @@ SHAPES: dict[Any, Callable[..., Any]] = {
 
 
 class Limit(TorchFunctionMode):
-    """Counts the numbers in the tensors that are created within, before they are."""
+    """Counts the numbers in the tensors that constructors ask for within, before they get them."""
 
     def __init__(self, tensors: dict[str, Tensor]) -> None:
         super().__init__()
@@ -64,11 +64,10 @@ def _flat(size: Any) -> Iterator[int]:
 
 
 @contextmanager
-def rebuilding(path: str | Path, tensors: dict[str, Tensor]) -> Iterator[Limit]:
-    """Within, whatever a file makes go wrong is an error about the file, and memory is limited."""
+def rebuilding(path: str | Path) -> Iterator[None]:
+    """Within, whatever a file makes go wrong is an error about the file."""
     try:
-        with Limit(tensors) as limit:
-            yield limit
+        yield
     except StorageError as error:
         if str(path) in str(error):
             raise

@@ -18,7 +18,7 @@ from due.methods.treatment_due import TreatmentDUE
 from due.networks import FCResNet, FeedForward, ReversibleConvNet, ReversibleNet
 from due.storage import files, probe
 from due.storage.atomic import StorageError
-from due.storage.limits import check_numbers, rebuilding
+from due.storage.limits import Limit, check_numbers, rebuilding
 from due.storage.schema import MODEL
 
 DROPPED = ("likelihood.epsilon", "likelihood.plain_epsilon")  # points of an earlier integral
@@ -26,6 +26,7 @@ MORE = ("bound", "finish", "inducing", "placement", "refresh", "noise")  # than 
 DIMENSIONS = {"reference": 2, "arm0": 2, "arm1": 2, "calibration": 1, "sharpness": 1, "age": 1}
 DIMENSIONS |= {"omega": 2, "centres": 2, "alpha": 2, "lengthscale": 1, "nu": 1}
 DIMENSIONS |= {"view_mean": 1, "view_roots": 1, "view_sizes": 1, "view_known": 2}
+SQUARED, SQUARED_ROWS = ("reference", "arm0", "arm1"), 2000  # rows of a matrix with as many columns
 Model = TypeVar("Model", bound=nn.Module)
 NETWORKS: dict[str, type[nn.Module]] = {
     "FCResNet": FCResNet,
@@ -54,11 +55,12 @@ def load(path: str | Path, f: nn.Module | None = None) -> DUE:
             f"{path} holds no bare DUE model; an estimator is loaded by its own class, as in "
             "DUEClassifier.load"
         )
-    with rebuilding(path, tensors):
+    with rebuilding(path):
         check_numbers(tensors)
         own, was = probe.split(tensors)
         MODEL(config["model"], "model")
-        model: DUE = rebuild(config["model"], own, f)
+        with Limit(own):
+            model: DUE = rebuild(config["model"], own, f)
         probe.check_form(config.get("probe", {}), was)
         if was:
             rows = was.pop("rows").numpy()
@@ -144,6 +146,8 @@ def load_state(model: Model, tensors: dict[str, Tensor]) -> Model:
 def _check_kind(name: str, stored: Tensor, tensor: Tensor) -> None:
     """The stored tensor is of the kind of the one it replaces; floats may have more digits."""
     dims = DIMENSIONS.get(name.split(".")[-1], stored.ndim)
+    if name in SQUARED and len(stored) > SQUARED_ROWS:
+        raise _misfit(f"{name} has {len(stored)} rows, of which there are {SQUARED_ROWS} at most")
     filled = stored.numel() and not tensor.numel()  # of a size that only the file knows
     if stored.is_floating_point() != tensor.is_floating_point() or (filled and stored.ndim != dims):
         raise _misfit(f"{name} is {stored.dtype} of shape {tuple(stored.shape)}")

@@ -136,10 +136,15 @@ def report(folder: Path, cells: list[Cell], seeds: int, seconds: float) -> None:
     print(f"up to {seeds} seeds; the target is a coverage of {TARGET} or more; * the fit warned\n")
     columns = f"{'RMSE':>6} {'covered':>8} {'half width':>11} {'CPU s':>6}"
     print(f"{'world':14} {'people':>6}  {'method':10} {columns}  covered, each seed")
+    reached: dict[str, list[bool]] = {}
     for cell in cells:
         runs = [found for seed in range(seeds) if (found := find(journal, cell, seed))]
         if runs:
             print(f"{cell.world:14} {cell.people:>6}  {cell.method:10} {summary(runs)}")
+            covered = np.mean([run["covered"] for run in runs])
+            reached.setdefault(cell.method, []).append(bool(covered >= TARGET))
+    for method, each in reached.items():
+        print(f"{method} reaches {TARGET} in {sum(each)} of {len(each)} cells")
 
 
 def open_journal(folder: Path) -> Journal:

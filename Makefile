@@ -33,6 +33,8 @@ lint: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/heads.py
+	$(BIN)/python benchmarks/images.py
+	$(BIN)/python benchmarks/bounds.py
 	$(BIN)/python benchmarks/probabilities.py
 	$(BIN)/python benchmarks/tabular.py
 	$(BIN)/python benchmarks/classifiers.py

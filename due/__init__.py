@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from due.estimators import DUECATE, DUEClassifier, DUERegressor
     from due.lipschitz import constrain
     from due.methods import DUE
-    from due.rows import Table
+    from due.rows import Images, Table
     from due.storage.model import load, save
     from due.training import Recipe, fit
 
@@ -18,6 +18,7 @@ _MODULES = {  # imported at the first use, so that `due --help` does not wait fo
     "DUECATE": "due.estimators",
     "DUEClassifier": "due.estimators",
     "DUERegressor": "due.estimators",
+    "Images": "due.rows",
     "Recipe": "due.training",
     "Table": "due.rows",
     "constrain": "due.lipschitz",
@@ -30,6 +31,7 @@ __all__ = [
     "DUECATE",
     "DUEClassifier",
     "DUERegressor",
+    "Images",
     "Recipe",
     "Table",
     "constrain",

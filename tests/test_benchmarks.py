@@ -12,6 +12,18 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 HELPERS = {"class_sets", "rival", "timing"}
 HAS_YACHT = find("uci/yacht.npz") is not None
 LINES = {  # how they begin, one space between words
+    "bounds": [
+        "refresh step estimated lag held",
+        "1 20 ",
+        "8 40 ",
+        "8 end ",
+        "convolutions: 10 layers, largest ",
+        "batch norm: 7 layers, largest ",
+        "c batch norm accuracy",
+        "0.95 alone ",
+        "0.95 paired ",
+        "3 alone ",
+    ],
     "classifiers": [
         "iris DUE ",
         "iris before ",
@@ -63,6 +75,17 @@ LINES = {  # how they begin, one space between words
         "SNGP 2 ",
         "SV-DKL 2 ",
         "DDU 2 ",
+    ],
+    "images": [
+        "WRN-10-1, 4 images of 3 × 8 × 8",
+        "DUE step ÷ softmax step ",
+        "with power iteration ",
+        "power iteration ",
+        "batch norm ",
+        "GP instead of softmax ",
+        "images, of both methods ",
+        "prediction of 4, DUE ÷ softmax ",
+        "prediction of 1, DUE ÷ softmax ",
     ],
     "million_rows": ["DUEClassifier", "DUERegressor", "fit: peak ", "predict: peak "],
     "probabilities": [

@@ -57,6 +57,17 @@ def test_own_training_loop_is_unsure_far_away(output_of):
     assert number(r"far from it ([\d.]+)", text) < 0.6
 
 
+def test_a_pretrained_network_is_bounded_and_learns(output_of):
+    pytest.importorskip(
+        "efficientnet_lite_pytorch",
+        reason="needs pip install 'due[pretrained]'",
+        exc_type=ImportError,
+    )
+    text = output_of("pretrained")
+    assert number(r"(\d+) layers bounded", text) == 99
+    assert number(r"accuracy ([\d.]+)", text) > 0.7
+
+
 def test_save_and_load_gives_the_same_answers(output_of):
     text = output_of("save_and_load")
     assert "['config.json', 'model.safetensors']" in text
@@ -70,6 +81,7 @@ def test_no_example_is_untested():
         "regression",
         "own_network",
         "own_training_loop",
+        "pretrained",
         "save_and_load",
         "treatment_effects",
     }

@@ -1,5 +1,6 @@
 """A data file: under DUE_DATA if it is there, else downloaded once, checked and cached."""
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -55,8 +56,10 @@ def fetch(name: str, url: str, checksum: str, *, cache: Path | None = None) -> P
     except (OSError, ValueError) as error:  # requests' errors are OSErrors, a bad hash a ValueError
         if (response := getattr(error, "response", None)) is not None:
             response.close()  # pooch leaves a refused one open
+        full = getattr(error, "errno", None) == errno.ENOSPC
+        space = f"free space in {folder}, or " if full else ""
         raise DownloadError(
             f"could not download {name} from {url}: {error}\n"
-            f"Remedy: bring the file from elsewhere, put it at FOLDER/{name} "
+            f"Remedy: {space}bring the file from elsewhere, put it at FOLDER/{name} "
             "and set the environment variable DUE_DATA=FOLDER"
         ) from error

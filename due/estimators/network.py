@@ -18,6 +18,7 @@ from due.networks import FCResNet, ScaledInputs, check_precision, n_features
 from due.predictor import Predictor
 from due.rows.checks import (
     argument,
+    at_once,
     check_device,
     check_flag,
     check_fraction,
@@ -28,7 +29,7 @@ from due.rows.checks import (
 )
 from due.rows.randomness import own_randomness, seeded, single_precision
 from due.rows.scale import Floats, Scale, fit_input_scale
-from due.rows.source import ROWS, Rows, Table, split
+from due.rows.source import Rows, Table, split
 from due.storage.estimator import Found, Memory, SavedEstimator, Tensors, recall_columns
 from due.storage.limits import Limit
 from due.storage.model import constrained, describe, load_state, rebuild
@@ -61,6 +62,7 @@ class Fitted:
     classes_: NDArray[Any]  # of classifiers
     history_: dict[str, Any]
     row_shape_: tuple[int, ...]
+    pixels_: bool | None  # whether rows are images of uint8
     feature_names_in_: NDArray[Any]
     n_features_in_: int
 
@@ -135,8 +137,9 @@ class Trained(Fitted, SavedEstimator):
     def _ask(self, question: Callable[[Tensor], Any], rows: NDArray[Any]) -> Any:
         """`question(x)` over batches of raw rows; each of its outputs joined, as numpy."""
         whole: list[NDArray[Any]] = []
-        for start in range(0, len(rows), ROWS):
-            batch = self._tensor(rows[start : start + ROWS])
+        size = at_once(rows.shape[1:])
+        for start in range(0, len(rows), size):
+            batch = self._tensor(rows[start : start + size])
             output = question(batch)
             parts = [output] if isinstance(output, Tensor) else list(output)
             if not whole:  # room for all rows at once: many small pieces would fragment memory
@@ -171,6 +174,7 @@ class Trained(Fitted, SavedEstimator):
     def _memory(self) -> Memory:
         learned = {
             "row_shape": list(self.row_shape_),
+            "pixels": getattr(self, "pixels_", None),
             "scale": self.scale_.as_lists(),
             "history": self.history_,
             **self._learned(),
@@ -179,7 +183,7 @@ class Trained(Fitted, SavedEstimator):
 
     def _recall(self, found: Found) -> None:
         saved = found.config["estimator"]
-        self.row_shape_ = tuple(saved["row_shape"])
+        self.row_shape_, self.pixels_ = tuple(saved["row_shape"]), saved.get("pixels")
         self.scale_ = Scale.from_lists(saved["scale"])
         recall_columns(self, saved["feature_names"], len(self.scale_.mean))
         self.history_ = saved["history"]
@@ -233,7 +237,10 @@ class NetworkEstimator(Trained):
         f = self._network(shape, scaled=bool(self.column_scales and self._columns_may_fade))
         example = torch.zeros(2, *shape)
         J = n_features(f, example)
-        return self._method(f if self.c is None else constrain(f, self.c, example), J, T, n)
+        if self.c is not None:
+            how = "paired" if self.c <= 1 else "alone"
+            constrain(f, self.c, example, batch_norm=how, batch_norm_momentum=0.1)
+        return self._method(f, J, T, n)
 
     @property
     def _columns_may_fade(self) -> bool:

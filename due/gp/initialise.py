@@ -15,9 +15,10 @@ from due.gp.collapsed import set_optimal_q
 from due.gp.inducing import InducingGP
 from due.gp.kernels import Kernel, squared_distance
 from due.gp.shapes import Features
-from due.lipschitz import recalibrate_batch_norm
+from due.lipschitz import SilentNetworkWarning, recalibrate_batch_norm
 
 INITIAL_POINTS = 1000  # p of Algorithm 1
+SILENT = 1e-3  # features so small are lost in the first step
 
 
 def inducing(wanted: int, n: int) -> int:
@@ -49,7 +50,16 @@ def first_features(f: nn.Module, X: Tensor) -> Features:
     norms = [m for m in f.modules() if isinstance(m, _BatchNorm)]
     if len(X) > 1 and any(norm.num_batches_tracked == 0 for norm in norms):
         recalibrate_batch_norm(f, X.tensor_split(-(-len(X) // 128)))
-    return evaluate(f, X)
+    h = evaluate(f, X)
+    if norms and len(X) > 1 and (spread := float(h.float().std(0).mean())) < SILENT:
+        warnings.warn(
+            f"the features of {len(X)} rows hardly differ: their standard deviation is "
+            f"{spread:.1g}. The bounds make the network silent: use a larger c, or "
+            "constrain(..., batch_norm='paired')",
+            SilentNetworkWarning,
+            stacklevel=2,
+        )
+    return h
 
 
 def initialise(

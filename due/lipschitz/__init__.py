@@ -3,11 +3,13 @@
 from due.lipschitz.bounded import fold
 from due.lipschitz.constrain import (
     Constraint,
+    SilentNetworkWarning,
     UnboundedLayerWarning,
     apply_constraints,
     constrain,
     constraints,
     converge,
+    input_shapes,
     recalibrate_batch_norm,
 )
 from due.lipschitz.gradient_penalty import gradient_penalty
@@ -17,6 +19,7 @@ from due.lipschitz.spectral_norm import SpectralNorm
 
 __all__ = [
     "Constraint",
+    "SilentNetworkWarning",
     "SpectralNorm",
     "UnboundedLayerWarning",
     "apply_constraints",
@@ -26,6 +29,7 @@ __all__ = [
     "converge",
     "fold",
     "gradient_penalty",
+    "input_shapes",
     "layers",
     "lipschitz_ratios",
     "recalibrate_batch_norm",

@@ -18,7 +18,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 class Bounded(nn.Module):
-    """Abstract: a layer with Lipschitz constant σ(W) held at most `c`.
+    """Abstract: a layer with Lipschitz constant σ(W) held at most `c`, alone or with a partner.
 
     Never constructed: `bound` makes a class of a final mixin and the layer's class, `plain`.
     """
@@ -26,6 +26,8 @@ class Bounded(nn.Module):
     plain: ClassVar[type[nn.Module]]
     c: float
     slack: bool = False  # whether σ is known to be below c
+    partners: "tuple[Bounded, ...]" = ()  # bounded together with it: the product is at most c
+    led: bool = False  # whether it is such a partner itself, and its weight is read as it is
 
     @property
     @abstractmethod
@@ -38,10 +40,31 @@ class Bounded(nn.Module):
 
     def bounded_weight(self) -> Tensor:
         """W / max(1, σ/c): exactly W where σ ≤ c."""
-        W = self.raw_weight
-        if self.slack:
-            return W
-        return (in_full(W) * torch.clamp(self.sigma() / self.c, min=1.0).reciprocal()).to(W.dtype)
+        return self.raw_weight if self.slack or self.led else self.scaled_weight()
+
+    def bounded_bias(self) -> Tensor | None:
+        """The bias as the layer reads it."""
+        bias: Tensor | None = getattr(self, "bias", None)
+        return bias
+
+    @abstractmethod
+    def scaled_weight(self) -> Tensor:
+        """W times `scale`, however that is fastest; exactly W where the bound holds."""
+
+    def _times_scale(self, W: Tensor) -> Tensor:
+        return (in_full(W) * self.scale()).to(W.dtype)
+
+    def scale(self) -> Tensor:
+        """1 / max(1, σ/c), with its partner's σ if it has one."""
+        return torch.clamp(self.constant() / self.c, min=1.0).reciprocal()
+
+    def constant(self) -> Tensor:
+        """σ(W), times that of its partner."""
+        return self.sigma() * self.others()
+
+    def others(self) -> Tensor | float:
+        """σ of its partner; 1 if it has none."""
+        return self.partners[0].sigma() if self.partners else 1.0
 
     def extra_repr(self) -> str:
         """The layer's own text and c."""
@@ -73,9 +96,12 @@ def fold(network: Network) -> Network:
     σ is used as it stands: call `converge` first after training.
     """
     folded = copy.deepcopy(network)
-    for layer in list(folded.modules()):
-        if isinstance(layer, Bounded):
-            _unbind(layer, layer.plain, layer.bounded_weight().detach())
+    layers = [layer for layer in folded.modules() if isinstance(layer, Bounded)]
+    weights = [(layer.bounded_weight().detach(), layer.bounded_bias()) for layer in layers]
+    for layer, (weight, bias) in zip(layers, weights, strict=True):
+        _unbind(layer, layer.plain, weight)
+        if bias is not None and bias is not layer._parameters["bias"]:
+            layer._parameters["bias"] = nn.Parameter(bias.detach(), bias.requires_grad)
     return folded
 
 
@@ -92,7 +118,8 @@ def _unbind(layer: nn.Module, plain: type[nn.Module], weight: Tensor) -> None:
         layer._parameters["bias"] = nn.Parameter(torch.zeros_like(weight))
     for buffer in ("v", "G"):
         layer._buffers.pop(buffer, None)
-    layer.__dict__.pop("slack", None)
+    for name in ("slack", "partners", "led", "own_unit"):
+        layer.__dict__.pop(name, None)
     del layer.c
     layer.__class__ = plain
 

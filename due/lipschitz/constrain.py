@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
-from typing import Any, TypedDict, cast
+from typing import Any, NotRequired, TypedDict, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from due.lipschitz.bounded import Bounded, Network
 from due.lipschitz.operators import Operator, is_pointwise
+from due.lipschitz.pairs import pairs
 from due.lipschitz.report import obstacle, report
 from due.lipschitz.spectral_batch_norm import SpectralBatchNorm, bound_batch_norm
 from due.lipschitz.spectral_norm import SpectralNorm, bound_operator
@@ -27,12 +28,21 @@ class UnboundedLayerWarning(UserWarning):
     """Some layers of the network have no Lipschitz bound."""
 
 
+class SilentNetworkWarning(UserWarning):
+    """The bound on batch norm will keep a network from learning."""
+
+
 class Constraint(TypedDict):
     """What it takes to bound a plain layer again; all of it can be written as JSON."""
 
     c: float
     in_shape: list[int] | None
     momentum: float | None
+    partner: NotRequired[str | None]  # the layer that is bounded together with it, and by it
+    own_unit: NotRequired[bool]
+
+
+BATCH_NORM = ("alone", "paired")
 
 
 def constrain(
@@ -40,6 +50,7 @@ def constrain(
     c: float | int,
     example: Tensor | tuple[Any, ...],
     *,
+    batch_norm: str = "alone",
     batch_norm_momentum: float = 0.01,
     recalibrate: Iterable[Any] | None = None,
 ) -> Network:
@@ -58,6 +69,11 @@ def constrain(
     example
         One small batch, or a tuple of all arguments. It sets the image size of each convolution,
         whose bound holds for images up to that size.
+    batch_norm
+        "alone" holds every batch norm at most c, as the paper does. "paired" holds the product of
+        a batch norm and the layer before or behind it at most c; one at the very end may give the
+        features a unit of its own. At c ≤ 1 a new network needs the latter: alone, batch norm may
+        not enlarge what other layers have made small.
     batch_norm_momentum
         The new momentum of each batch-norm layer; the paper's 0.99 is 0.01 in PyTorch.
     recalibrate
@@ -79,15 +95,38 @@ def constrain(
         raise ValueError(f"c is {c}; a Lipschitz bound must be a number above 0, such as 0.95")
     if not math.isfinite(batch_norm_momentum):
         raise ValueError(f"batch_norm_momentum is {batch_norm_momentum}; use a number in [0, 1]")
+    if batch_norm not in BATCH_NORM:
+        raise ValueError(f"batch_norm={batch_norm!r} is not one of {', '.join(BATCH_NORM)}")
     shapes = input_shapes(network, example)
     for layer in network.modules():
         if isinstance(layer, Bounded) or obstacle(layer) is None:
             _bound(layer, float(c), shapes, batch_norm_momentum)
     converge(network)
+    _unite(network, example if batch_norm == "paired" else None)
     if recalibrate is not None:
         recalibrate_batch_norm(network, recalibrate)
     _warn(network)
+    if c <= 1 and batch_norm == "alone":
+        _warn_of_silence(network, c)
     return network
+
+
+def _unite(network: nn.Module, example: Tensor | tuple[Any, ...] | None) -> None:
+    """Let the second layer of each pair lead the first; without an example, none leads another."""
+    for layer in network.modules():
+        if isinstance(layer, Bounded):
+            layer.partners, layer.led = (), False
+        if isinstance(layer, SpectralBatchNorm):
+            layer.own_unit = False
+    if example is None:
+        return
+    with _evaluating(network):
+        found, last = pairs(network, example)
+    if isinstance(last, SpectralBatchNorm):
+        last.own_unit = True
+    for first, second in found:  # batch norm would undo a scale of the layer before it
+        if isinstance(first, Bounded) and isinstance(second, Bounded):
+            second.partners, first.led = (first,), True
 
 
 def converge(network: Network) -> Network:
@@ -175,9 +214,10 @@ def input_shapes(
 
 def constraints(network: nn.Module) -> dict[str, Constraint]:
     """The bounds of a network by layer name, for JSON; `apply_constraints` restores them."""
+    names = {layer: name for name, layer in network.named_modules()}
     return {
-        name: _constraint(layer)
-        for name, layer in network.named_modules()
+        name: _constraint(layer, names)
+        for layer, name in names.items()
         if isinstance(layer, Bounded)
     }
 
@@ -190,9 +230,14 @@ def apply_constraints(network: Network, bounds: dict[str, Constraint]) -> Networ
     for name, bound in bounds.items():
         layer = network.get_submodule(name)
         if isinstance(layer, _BatchNorm):
-            bound_batch_norm(layer, bound["c"], bound["momentum"])
+            norm = bound_batch_norm(layer, bound["c"], bound["momentum"])
+            norm.own_unit = bound.get("own_unit", False)
         else:
             bound_operator(cast(Operator, layer), bound["c"], tuple(bound["in_shape"] or ()))
+    for name, bound in bounds.items():
+        if partner := bound.get("partner"):
+            leader, led = (cast(Bounded, network.get_submodule(n)) for n in (name, partner))
+            leader.partners, led.led = (led,), True
     return network
 
 
@@ -223,10 +268,26 @@ def _evaluating(network: nn.Module) -> Iterator[None]:
             module.training = mode
 
 
-def _constraint(layer: Bounded) -> Constraint:
+def _constraint(layer: Bounded, names: dict[nn.Module, str]) -> Constraint:
+    partner = names[layer.partners[0]] if layer.partners else None
+    found: Constraint = {"c": layer.c, "in_shape": None, "momentum": None, "partner": partner}
     if isinstance(layer, SpectralBatchNorm):
-        return {"c": layer.c, "in_shape": None, "momentum": layer.momentum}
-    return {"c": layer.c, "in_shape": list(cast(Tensor, layer.v).shape[1:]), "momentum": None}
+        found |= {"momentum": layer.momentum, "own_unit": layer.own_unit}
+    else:
+        found["in_shape"] = list(cast(Tensor, layer.v).shape[1:])
+    return found
+
+
+def _warn_of_silence(network: nn.Module, c: float) -> None:
+    norms = [layer for layer in network.modules() if isinstance(layer, SpectralBatchNorm)]
+    if len(norms) > 1 and all(norm.num_batches_tracked == 0 for norm in norms):
+        warnings.warn(
+            f"{len(norms)} batch norms of a network that is not trained are bounded by c = {c:g} "
+            "each, so they cannot enlarge what other layers make small: its features are almost "
+            "zero and it hardly learns. Use batch_norm='paired', or c > 1 (the paper has c = 3)",
+            SilentNetworkWarning,
+            stacklevel=3,
+        )
 
 
 def _warn(network: nn.Module) -> None:

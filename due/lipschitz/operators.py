@@ -18,25 +18,33 @@ Operator: TypeAlias = nn.Linear | _ConvNd
 
 def stretch(layer: Operator, W: Tensor, v: Tensor) -> Tensor:
     """max_g ‖A_g v_g‖ over groups g: σ(A) if v is the leading right singular vector."""
-    return stretches(layer, W, v).amax()
-
-
-def stretches(layer: Operator, W: Tensor, v: Tensor) -> Tensor:
-    """‖A_g v_g‖ of each group g, (1, groups)."""
-    return _norms(apply(layer, W, v), _groups(layer))
+    return _norms(apply(layer, W, v), n_groups(layer)).amax()
 
 
 def product(layer: Operator, G: Tensor, W: Tensor) -> Tensor:
     """max_g ⟨G_g, W_g⟩ over groups g, whose channels lie one after another in W."""
     per_channel = (G * W).sum(tuple(range(1, W.dim())))
-    return per_channel.reshape(_groups(layer), -1).sum(1).amax()
+    return per_channel.reshape(n_groups(layer), -1).sum(1).amax()
 
 
 def power_iteration(layer: Operator, W: Tensor, v: Tensor) -> Tensor:
     """AᵀA v / ‖AᵀA v‖ of each group; v itself where AᵀA v is zero or not finite."""
     w = adjoint(layer, W, apply(layer, W, v), v.shape[2:])
-    size = _expand(_norms(w, _groups(layer)), w)
-    return torch.where((size > 0) & (size < torch.inf), w / size, v)
+    return _unit(layer, w, v)
+
+
+def singular_pair(layer: Operator, W: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """One power iteration, u = A v / ‖A v‖ and v ← Aᵀu / ‖Aᵀu‖, and σ = ‖Aᵀu‖ = uᵀA v per group."""
+    u = apply(layer, W, v)
+    u = _unit(layer, u, torch.zeros_like(u))
+    w = adjoint(layer, W, u, v.shape[2:])
+    return u, _unit(layer, w, v), _norms(w, n_groups(layer))
+
+
+def _unit(layer: Operator, x: Tensor, otherwise: Tensor) -> Tensor:
+    """x_g / ‖x_g‖ of each group g, and something else where that is not a number."""
+    size = _expand(_norms(x, n_groups(layer)), x)
+    return torch.where((size > 0) & (size < torch.inf), x / size, otherwise)
 
 
 def leading_vector(
@@ -52,7 +60,7 @@ def leading_vector(
     the second singular vector.
     """
     least, most = steps
-    k, groups, size = len(V), _groups(layer), V.shape[2:]
+    k, groups, size = len(V), n_groups(layer), V.shape[2:]
     V, before = _orthonormal(V, groups), V[:0]
     U = apply(layer, W, V)
     for step in range(most):
@@ -71,24 +79,42 @@ def leading_vector(
 
 def normalise(layer: Operator, v: Tensor) -> Tensor:
     """v_g / ‖v_g‖ of each group g."""
-    return v / _expand(_norms(v, _groups(layer)), v)
+    return v / _expand(_norms(v, n_groups(layer)), v)
 
 
 def apply(layer: Operator, W: Tensor, v: Tensor) -> Tensor:
     """A v for each row of v, where the layer's weight is W."""
     if isinstance(layer, nn.Linear):
         return F.linear(v, W)
+    x, how = _convolution(layer, v)
+    return torch.convolution(x, W, None, *how, layer.groups)
+
+
+def weight_gradient(layer: Operator, W: Tensor, v: Tensor, u: Tensor) -> Tensor:
+    """∂⟨u, A v⟩ / ∂W, laid out in memory like W."""
+    if isinstance(layer, nn.Linear):
+        return u.mT @ v
+    x, how = _convolution(layer, v)
+    only_weight = [False, True, False]
+    backward = torch.ops.aten.convolution_backward
+    G = backward(u, x, W, None, *how, layer.groups, only_weight)[1]
+    return torch.empty_like(W).copy_(G)
+
+
+How = tuple[list[int], list[int], list[int], bool, list[int]]
+
+
+def _convolution(layer: _ConvNd, v: Tensor) -> tuple[Tensor, How]:
+    """The input of C, and its stride, padding, dilation, transposition and output padding."""
     one, zero = [1] * (v.dim() - 2), [0] * (v.dim() - 2)
     if is_pointwise(layer):
-        return torch.convolution(v, W, None, one, zero, one, layer.transposed, zero, layer.groups)
+        return v, (one, zero, one, layer.transposed, zero)
     stride, dilation = list(layer.stride), list(layer.dilation)
     if layer.transposed:
         padding, extra = cast("tuple[int, ...]", layer.padding), list(layer.output_padding)
-        return torch.convolution(
-            v, W, None, stride, list(padding), dilation, True, extra, layer.groups
-        )
+        return v, (stride, list(padding), dilation, True, extra)
     padded = F.pad(v, _pads(layer), mode=_mode(layer))
-    return torch.convolution(padded, W, None, stride, zero, dilation, False, zero, layer.groups)
+    return padded, (stride, zero, dilation, False, zero)
 
 
 def adjoint(layer: Operator, W: Tensor, u: Tensor, size: torch.Size) -> Tensor:
@@ -116,15 +142,16 @@ def adjoint(layer: Operator, W: Tensor, u: Tensor, size: torch.Size) -> Tensor:
     return _unpad(layer, x, size)
 
 
+def n_groups(layer: Operator) -> int:
+    """Groups of channels that do not mix."""
+    return 1 if isinstance(layer, nn.Linear) else layer.groups
+
+
 def is_pointwise(layer: Operator) -> bool:
     """Whether a convolution is a matrix at each pixel, so that σ does not depend on image size."""
     if isinstance(layer, nn.Linear) or any(k != 1 for k in layer.kernel_size):
         return False
     return layer.padding_mode == "zeros" or not any(_pads(layer))
-
-
-def _groups(layer: Operator) -> int:
-    return 1 if isinstance(layer, nn.Linear) else layer.groups
 
 
 def _norms(x: Tensor, groups: int) -> Tensor:
@@ -149,6 +176,8 @@ def _orthonormal(x: Tensor, groups: int) -> Tensor:
 def _best(image: Tensor, groups: int, k: int) -> Tensor:
     """The k unit vectors y with the largest ‖Σ_i y_i A b_i‖, largest first, (k, rows, groups)."""
     rows = image.reshape(len(image), groups, -1).transpose(0, 1)  # (groups, rows, n)
+    largest = rows.abs().amax((1, 2), keepdim=True)
+    rows = rows / torch.where(largest > 0, largest, 1.0)  # eigh fails on squares of 1e-20
     return torch.linalg.eigh(rows @ rows.mT).eigenvectors.flip(-1)[..., :k].permute(2, 1, 0)
 
 

@@ -21,7 +21,10 @@ _SAMPLE_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.RMSNorm, nn.LocalResponseNorm, _
 
 
 class Row(NamedTuple):
-    """One layer: σ is that of its raw weight, before the bound; None if it is not known."""
+    """One layer: σ is that of its raw weight, before the bound; None if it is not known.
+
+    Of two layers that are bounded together, the second has the product of both.
+    """
 
     name: str
     kind: str
@@ -51,7 +54,12 @@ def report(network: nn.Module) -> Report:
     Functions that a `forward` calls without a module, such as `F.gelu`, are not seen. A module
     whose own parameters need no bound says so by `needs_no_bound = True`.
     """
-    return Report(_row(name, layer) for name, layer in network.named_modules() if _counts(layer))
+    names = {layer: name for name, layer in network.named_modules()}
+    bounded = [layer for layer in names if isinstance(layer, Bounded)]
+    leaders = {led: names[layer] for layer in bounded for led in layer.partners}
+    return Report(
+        _row(name, layer, leaders.get(layer)) for layer, name in names.items() if _counts(layer)
+    )
 
 
 def obstacle(layer: nn.Module) -> str | None:
@@ -105,10 +113,11 @@ def _counts(layer: nn.Module) -> bool:
     return isinstance(layer, kinds) or any(p is not None for p in layer._parameters.values())
 
 
-def _row(name: str, layer: nn.Module) -> Row:
+def _row(name: str, layer: nn.Module, leader: str | None) -> Row:
     if isinstance(layer, Bounded):
-        kind, sigma = layer.plain.__name__, layer.sigma().item()
-        return Row(name, kind, sigma, layer.c, True, _domain(layer))
+        kind, sigma = layer.plain.__name__, layer.constant().item()
+        note = _domain(layer) if leader is None else f"together with {leader}"
+        return Row(name, kind, sigma, layer.c, True, note)
     note = obstacle(layer) or "plain: the example did not reach it, or constrain was not called"
     return Row(name, type(layer).__name__, None, None, False, note)
 
@@ -116,7 +125,9 @@ def _row(name: str, layer: nn.Module) -> Row:
 def _domain(layer: Bounded) -> str:
     """For which inputs the bound holds."""
     if not isinstance(layer, SpectralNorm):
-        return "in eval mode"
+        return (
+            "in eval mode, in its own unit" if getattr(layer, "own_unit", False) else "in eval mode"
+        )
     if isinstance(layer, _ConvNd) and not is_pointwise(layer):
         size = "×".join(map(str, layer.v.shape[2:]))
         if layer.padding_mode != "zeros":  # σ then need not grow with the image

@@ -5,19 +5,23 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from due.lipschitz.bounded import Bounded, bound, in_full
 from due.lipschitz.operators import (
     Operator,
     is_pointwise,
     leading_vector,
+    n_groups,
     normalise,
     power_iteration,
     product,
+    singular_pair,
     stretch,
-    stretches,
+    weight_gradient,
 )
 
+CHANNELS_LAST = torch.channels_last
 SLACK = 0.9  # of c: a weight with a smaller σ is not scaled until the next `refresh`
 _backward_task = torch._C._current_graph_task_id  # −1 outside backward
 
@@ -59,6 +63,15 @@ class SpectralNorm(Bounded):
         with _no_autocast(W):
             self.v.copy_(power_iteration(self._layer, W, self.v.to(W.dtype)))
 
+    def scaled_weight(self) -> Tensor:
+        """W / max(1, σ/c); between refreshes of a single group by a function of its own."""
+        W = self.raw_weight
+        if self.partners or n_groups(self._layer) > 1 or torch.compiler.is_compiling():
+            return self._times_scale(W)
+        if self.G is None or not _alike(self.G, W):
+            return self._times_scale(W)
+        return _Held.apply(W, self.G, self.c)  # type: ignore[no-untyped-call]
+
     def sigma(self) -> Tensor:
         """σ = max_g ‖A_g v_g‖; the gradient is that of uᵀA v with u = A v / σ and v fixed."""
         W = in_full(self.raw_weight)
@@ -70,15 +83,15 @@ class SpectralNorm(Bounded):
                 v = normalise(self._layer, v.to(W.dtype))
             return stretch(self._layer, W, v)
 
+    @torch.no_grad()
     def refresh(self) -> None:
         """One power iteration, then G; zero where σ is well below c, so that W is used as it is."""
-        self.step()
-        W = in_full(self.raw_weight).detach().requires_grad_()
-        with torch.enable_grad(), _no_autocast(W):
-            sigmas = stretches(self._layer, W, self.v.to(W.dtype))
-        (G,) = torch.autograd.grad(sigmas.sum(), W)
-        self.slack = bool(sigmas.amax() < SLACK * self.c)
-        self.G = torch.zeros_like(G) if self.slack else G
+        W = in_full(self.raw_weight)
+        with _no_autocast(W):
+            u, v, sigmas = singular_pair(self._layer, W, self.v.to(W.dtype))
+            self.v.copy_(v)
+            self.slack = not self.led and bool(sigmas.amax() * self.others() < SLACK * self.c)
+            self.G = torch.zeros_like(W) if self.slack else weight_gradient(self._layer, W, v, u)
 
     def release(self) -> None:
         """Forget G: power iteration at each use again."""
@@ -116,6 +129,36 @@ class SpectralNorm(Bounded):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
         if stored is None:
             self.converge()
+
+
+class _Held(torch.autograd.Function):
+    """k W with k = 1 / max(1, ⟨G, W⟩/c); its gradient is k ∂ − k²/c ⟨∂, W⟩ G where k < 1."""
+
+    @staticmethod
+    def forward(ctx: Any, W: Tensor, G: Tensor, c: float) -> Tensor:
+        k = (_dot(G, W) / c).clamp_min(1.0).reciprocal()
+        ctx.save_for_backward(W, G, k)
+        ctx.c = c
+        return W * k
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        W, G, k = ctx.saved_tensors
+        grad = grad if grad.stride() == W.stride() else torch.empty_like(W).copy_(grad)
+        along = torch.where(k < 1, k.square() * _dot(grad, W) / -ctx.c, 0.0)
+        return (grad * k).addcmul_(G, along), None, None
+
+
+def _alike(a: Tensor, b: Tensor) -> bool:
+    """Whether both lie in memory without gaps and in the same order."""
+    dense = b.is_contiguous() or (b.dim() == 4 and b.is_contiguous(memory_format=CHANNELS_LAST))
+    return dense and a.stride() == b.stride() and a.dtype == b.dtype
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """⟨a, b⟩ of two tensors with the same dense layout."""
+    return torch.dot(*(x.as_strided((x.numel(),), (1,)) for x in (a, b)))
 
 
 def bound_operator(layer: Operator, c: float, in_shape: tuple[int, ...]) -> SpectralNorm:

@@ -28,6 +28,7 @@ from due.gp.shapes import Features, Inputs, Noises, PerRow, Scalar, Weights
 from due.lipschitz import fold
 from due.methods.method import Method, Train
 from due.methods.noise import noise_of_all, noise_of_held_out, tails_of_all
+from due.methods.ready import ready
 from due.networks import ScaledInputs
 from due.rows.source import Source, Table
 
@@ -83,6 +84,7 @@ class DeepGP(Method):
         self.inducing, self.placement, self.refresh = inducing, placement, refresh
         self.noise = noise
         self.chosen: dict[str, Any] = {}  # by `finish`, for the history
+        self.n_classes = likelihood.T if isinstance(likelihood, Softmax) else None
         self._rows: Tensor | None = None  # numbers of `x_Z` in the source
         self._given: Posterior | None = None  # of exact inference, between `settle` and `finish`
         self.held_out_loss: float | None = (
@@ -409,7 +411,7 @@ class DUE(DeepGP):
         likelihood, calibration = deepcopy(self.likelihood), self.calibration.clone()
         panel = self._panel() if len(self.view_known) else None
         frozen = kind(f, FrozenGP(self.gp), likelihood, reference, calibration, panel)
-        return frozen.requires_grad_(False).double().eval()
+        return ready(frozen)
 
 
 def takes_all_rows(bound: str, n: int) -> bool:

@@ -55,6 +55,7 @@ class DUQ(Plain):
     ) -> None:
         super().__init__()
         E = J if E is None else E
+        self.n_classes = T
         self.f, self.sigma, self.gamma, self.penalty = f, sigma, gamma, penalty
         self.W = nn.Parameter(torch.randn(T, E, J) * (2 / J) ** 0.5)
         self.register_buffer("N", torch.full((T,), INITIAL_COUNT))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from due.gp.shapes import PerRow, Scalar, Weights
 from due.lipschitz import fold
+from due.methods.ready import ready
 from due.rows.source import Source
 
 Me = TypeVar("Me", bound=nn.Module)
@@ -24,6 +25,7 @@ class Method(nn.Module, ABC):
 
     n_data: int = 1  # rows of the training set, whatever their weights
     needs_all_rows: bool = False  # whether a loss is of all rows at once, not of a batch
+    n_classes: int | None = None  # of labels 0, 1, …; None for values
 
     @abstractmethod
     def start(self, source: Source, seed: int) -> None:
@@ -47,15 +49,15 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def predictor(self) -> nn.Module:
-        """The method made ready to predict, in float64: a row must not depend on its batch."""
+        """The method made `ready` to predict; in float64 a row does not depend on its batch."""
 
 
 class Folded(Method):
     """Abstract: predicts as it is, once spectral norms are folded into plain weights."""
 
     def predictor(self: Me) -> Me:
-        """Norms folded, in float64."""
-        return fold(self).requires_grad_(False).double().eval()
+        """Norms folded."""
+        return ready(fold(self))
 
 
 class MeanLoss(Method):

@@ -95,7 +95,7 @@ class SNGPSoftmax(SNGP):
         K = gp.T if curvature == "per_class" else 1
         if K != gp.K:
             raise ValueError(f"curvature={curvature!r} needs a RandomFeatureGP with K={K}")
-        self.curvature = curvature
+        self.curvature, self.n_classes = curvature, gp.T
 
     def losses(self, x: Inputs, y: Labels) -> PerRow:
         """−log softmax(f(x_i))_{y_i} at the mean."""

@@ -13,7 +13,7 @@ class SoftmaxOutput(MeanLoss, Folded):
 
     def __init__(self, f: nn.Module, J: int, T: int) -> None:
         super().__init__()
-        self.f, self.output = f, nn.Linear(J, T)
+        self.f, self.output, self.n_classes = f, nn.Linear(J, T), T
 
     def losses(self, x: Inputs, y: Labels) -> PerRow:
         """−log p(y_i | x_i)."""

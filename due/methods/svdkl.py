@@ -22,6 +22,7 @@ from due.gp.shapes import Features, Inputs, Labels, PerRow, Scalar, Values, Weig
 from due.gp.softmax import two_classes
 from due.lipschitz import fold
 from due.methods.method import Method, Train, weighted_mean
+from due.methods.ready import ready
 from due.rows.source import Source
 
 LARGEST = 2**22  # numbers of an integral or an interpolation held at once
@@ -60,7 +61,7 @@ class SVDKL(Method):
 
     def predictor(self) -> "SVDKL":
         """Norms folded, q(U) taken as final, in float64."""
-        frozen = fold(self).requires_grad_(False).double().eval()
+        frozen = ready(fold(self))
         frozen.gp.freeze()
         return frozen
 
@@ -92,7 +93,7 @@ class SVDKLSoftmax(SVDKL):
         self, f: nn.Module, gp: "GridGP", T: int, n_data: int = 1, samples: int = 10
     ) -> None:
         super().__init__(f, gp, n_data)
-        self.samples = samples
+        self.samples, self.n_classes = samples, T
         self.mixing = nn.Parameter(torch.randn(T, gp.J) / gp.J)  # A
         self.register_buffer("epsilon", _points(T))
 

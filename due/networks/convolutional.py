@@ -8,6 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from due.networks.shape import check_images
+
 POOL = 0
 VGG19 = (
     *(64, 64, POOL, 128, 128, POOL, 256, 256, 256, 256, POOL),
@@ -47,6 +49,7 @@ class VGG(nn.Module):
 
     def stages(self, x: Float[Tensor, "N C H W"]) -> list[Tensor]:
         """What comes out of each pooling layer, then h."""
+        check_images(x, self.config["channels"])
         maps = []
         for layer in self.layers:
             x = layer(x)
@@ -81,6 +84,7 @@ class ResNet18(nn.Module):
 
     def stages(self, x: Float[Tensor, "N C H W"]) -> list[Tensor]:
         """What the first convolution and each group give, then h."""
+        check_images(x, self.config["channels"])
         maps = [relu(self.norm(self.first(x)))]
         for group in self.groups:
             maps.append(group(maps[-1]))

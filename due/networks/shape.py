@@ -1,4 +1,4 @@
-"""What a network makes of rows: one vector of J features per row."""
+"""What a network takes and makes of it: one vector of J features per row."""
 
 from copy import deepcopy
 from typing import Any
@@ -32,3 +32,16 @@ def check_precision(f: nn.Module, x: Shaped[Tensor, "N ..."]) -> None:
             "constants of one. Write x.to(self.layer.weight.dtype) in place of x.float(), and make "
             "constants buffers by register_buffer"
         ) from error
+
+
+def check_images(x: Shaped[Tensor, "N ..."], channels: int) -> None:
+    """Raise unless x are normalised images with that many channels."""
+    if x.ndim != 4 or x.shape[1] != channels:
+        raise ValueError(
+            f"images have shape {tuple(x.shape)}; this network takes (N, {channels}, height, width)"
+        )
+    if not x.is_floating_point():
+        raise ValueError(
+            f"images are {x.dtype}; this network takes floating-point ones, normalised as in "
+            "training: due.rows.Images does so by its `normalise`"
+        )

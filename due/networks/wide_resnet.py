@@ -8,6 +8,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from due.networks.shape import check_images
+
 
 class WideResNet(nn.Module):
     """Features (N, 64 · width) of images; no linear layer at the end.
@@ -69,6 +71,7 @@ class WideResNet(nn.Module):
 
     def stages(self, x: Float[Tensor, "N C H W"]) -> list[Tensor]:
         """What the first convolution and each group give, then h."""
+        check_images(x, self.config["channels"])
         maps = [self.first(x)]
         for group in self.groups:
             maps.append(group(maps[-1]))

@@ -1,7 +1,7 @@
 """What is refused at the boundary, with the value and the remedy."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, fields, is_dataclass
 from typing import Any
 
@@ -169,7 +169,9 @@ def check_training(
     rows, target = validate_data(
         estimator, X, y, dtype=DTYPES, allow_nd=True, ensure_min_samples=2, reset=anew, **of_y
     )
-    if not anew:
+    if anew:
+        estimator.pixels_ = holds_pixels(rows)
+    else:
         _check_shape(estimator, rows)
     return rows, target, _check_weight(sample_weight, rows), anew
 
@@ -191,12 +193,42 @@ def check_rows(estimator: Any, X: ArrayLike) -> NDArray[Any]:
     """Rows to predict, of the shape of those in `fit`."""
     check_is_fitted(estimator)
     check_columns(X)
+    if len(getattr(estimator, "row_shape_", ())) > 1:  # validate_data would count channels only
+        _check_shape(estimator, np.asarray(X))
     rows: NDArray[Any] = validate_data(estimator, X, dtype=DTYPES, allow_nd=True, reset=False)
     _check_shape(estimator, rows)
     return rows
 
 
+def at_once(shape: Sequence[int]) -> int:
+    """How many rows of this shape go through a network at once; images need more memory."""
+    return ROWS if len(shape) < 2 else FEW_ROWS
+
+
+ROWS, FEW_ROWS = 2048, 256  # vectors and images
 DTYPES = [np.float64, np.float32, np.uint8]  # others become float64
+
+
+def holds_pixels(rows: NDArray[Any]) -> bool:
+    """Whether rows are images of uint8, 0 … 255."""
+    return rows.ndim > 2 and rows.dtype == np.uint8
+
+
+def _check_units(estimator: Any, rows: NDArray[Any]) -> None:
+    """Images have the units of those in `fit`: pixels 0 … 255, or what they were divided by."""
+    fitted, now = getattr(estimator, "pixels_", None), holds_pixels(rows)
+    if fitted is None or rows.ndim < 3 or fitted == now:
+        return
+    if now:
+        raise ValueError(
+            f"images are uint8, 0 … 255, but {type(estimator).__name__} was fitted on images of "
+            "floating-point values: prepare them as for fit, such as by X / 255"
+        )
+    if rows.max() <= 1 and (rows % 1).any():
+        raise ValueError(
+            f"images lie between {rows.min():.3g} and {rows.max():.3g}, but "
+            f"{type(estimator).__name__} was fitted on uint8 images, 0 … 255: give them as they are"
+        )
 
 
 def _check_shape(estimator: Any, rows: NDArray[Any]) -> None:
@@ -205,3 +237,4 @@ def _check_shape(estimator: Any, rows: NDArray[Any]) -> None:
             f"rows of X have shape {rows.shape[1:]}, but {type(estimator).__name__} was fitted on "
             f"rows of shape {estimator.row_shape_}"
         )
+    _check_units(estimator, rows)

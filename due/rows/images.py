@@ -56,6 +56,11 @@ class Images(Source):
     def __len__(self) -> int:
         return len(self.table)
 
+    @property
+    def labels(self) -> Tensor:
+        """The class of each image."""
+        return self.table.labels
+
     def take(self, rows: Tensor) -> Data:
         """The images of these numbers, normalised."""
         x, *rest = self.table.take(rows)

@@ -15,14 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from due.rows.checks import check_fraction
+from due.rows.checks import at_once, check_fraction
 from due.rows.scale import Floats
 
 Data = tuple[Tensor, ...]  # x, y and, unless all are 1, weights
 Transform = Callable[[Tensor, torch.Generator], Tensor]
 CANONICAL_ROWS = 10_000
 MOST_HELD_OUT = 10_000
-ROWS = 2048  # at once, without gradients
 
 
 class Source(ABC):
@@ -58,9 +57,10 @@ class Source(ABC):
         """The numbers of those rows."""
         return torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:p]
 
-    def chunks(self, rows: int = ROWS) -> Iterator[Data]:
-        """All rows in their order, without the transform."""
-        for numbers in torch.arange(len(self)).split(rows):
+    def chunks(self, rows: int | None = None) -> Iterator[Data]:
+        """All rows in their order, without the transform; None takes as many as fit at once."""
+        size = rows or at_once(self.take(torch.arange(min(1, len(self))))[0].shape[1:])
+        for numbers in torch.arange(len(self)).split(size):
             yield self.take(numbers)
 
     def whole(self) -> Data:
@@ -104,6 +104,11 @@ class Table(Source):
 
     def __len__(self) -> int:
         return len(self.data[0])
+
+    @property
+    def labels(self) -> Tensor:
+        """y of all rows."""
+        return self.data[1]
 
     def take(self, rows: Tensor) -> Data:
         """The rows of these numbers, without the transform."""
@@ -200,13 +205,19 @@ def canonical(X: NDArray[Any], y: NDArray[Any], weight: Floats | None) -> Rows:
     if len(X) > CANONICAL_ROWS:
         return Rows(X, y, weight)
     keys = np.column_stack([X.reshape(len(X), -1), y.reshape(len(y), -1)])
-    order = np.lexsort(keys.T[::-1])
+    order = np.lexsort(keys.T[::-1]) if X.ndim == 2 else _order_by_bytes(keys)
     sorted_keys = keys[order]
     first = np.ones(len(keys), dtype=bool)
     first[1:] = (sorted_keys[1:] != sorted_keys[:-1]).any(1)
     starts = np.flatnonzero(first)
     rows = order[starts]
     return Rows(X[rows], y[rows], np.add.reduceat(weight[order], starts))
+
+
+def _order_by_bytes(keys: NDArray[Any]) -> NDArray[Any]:
+    """Some order of rows, in which equal ones are neighbours; of images thousands of keys long."""
+    whole = np.ascontiguousarray(keys + 0)  # no −0
+    return np.argsort(whole.view(np.dtype((np.void, whole[0].nbytes)))[:, 0], kind="stable")
 
 
 def split(n: int, fraction: float, strata: NDArray[Any] | None, seed: int) -> tuple[Tensor, Tensor]:

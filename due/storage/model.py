@@ -15,7 +15,15 @@ from due.gp.noise import NoiseShape
 from due.lipschitz import Constraint, apply_constraints, constraints
 from due.methods.due import DUE, DeepGP
 from due.methods.treatment_due import TreatmentDUE
-from due.networks import FCResNet, FeedForward, ReversibleConvNet, ReversibleNet
+from due.networks import (
+    VGG,
+    FCResNet,
+    FeedForward,
+    ResNet18,
+    ReversibleConvNet,
+    ReversibleNet,
+    WideResNet,
+)
 from due.storage import files, probe
 from due.storage.atomic import StorageError
 from due.storage.limits import Limit, check_numbers, rebuilding
@@ -31,8 +39,11 @@ Model = TypeVar("Model", bound=nn.Module)
 NETWORKS: dict[str, type[nn.Module]] = {
     "FCResNet": FCResNet,
     "FeedForward": FeedForward,
+    "ResNet18": ResNet18,
     "ReversibleConvNet": ReversibleConvNet,
     "ReversibleNet": ReversibleNet,
+    "VGG": VGG,
+    "WideResNet": WideResNet,
 }
 
 
@@ -159,6 +170,9 @@ def constrained(f: nn.Module, bounds: dict[str, Constraint]) -> nn.Module:
     for name in bounds:
         if not isinstance(modules.get(name), nn.Linear | _ConvNd | _BatchNorm):
             raise _misfit(f"it has no layer {name!r} to bound")
+    strangers = {bound.get("partner") for bound in bounds.values()} - {None, *bounds}
+    if strangers:
+        raise _misfit(f"it has no bounded layer {strangers.pop()!r}")
     surplus = constraints(f).keys() - bounds.keys()
     if surplus:
         raise _misfit(f"its layers {sorted(surplus)} are bounded, those that were saved were not")

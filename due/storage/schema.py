@@ -145,7 +145,15 @@ SCALE = table({"mean": numbers(number), "std": numbers(positive)})
 
 NETWORK = table({"name": text, "arguments": optional(map_of(anything))})
 
-CONSTRAINT = table({"c": positive, "in_shape": or_none(list_of(size)), "momentum": or_none(number)})
+CONSTRAINT = table(
+    {
+        "c": positive,
+        "in_shape": or_none(list_of(size)),
+        "momentum": or_none(number),
+        "partner": optional(or_none(text)),
+        "own_unit": optional(flag),
+    }
+)
 
 GP = table(
     {
@@ -206,6 +214,7 @@ ESTIMATOR = table(
         **UNFITTED,
         "feature_names": list_of(text),
         "row_shape": optional(list_of(size)),
+        "pixels": optional(or_none(flag)),
         "scale": optional(SCALE),
         "y_scale": optional(SCALE),
         "history": optional(or_none(map_of(anything))),

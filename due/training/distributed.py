@@ -64,10 +64,15 @@ class Team:
         return float(box)
 
     def align(self, method: nn.Module) -> None:
-        """Parameters and buffers become the first process's."""
-        if self.ranks > 1:
-            for tensor in (*method.parameters(), *method.buffers()):
-                dist.broadcast(tensor.detach(), src=0)
+        """Parameters and buffers become the first process's, also in shape."""
+        if self.ranks == 1:
+            return
+        tensors = [*method.parameters(), *method.buffers()]
+        shapes = self.agree([(tensor.shape, tensor.dtype) for tensor in tensors])
+        for tensor, (shape, dtype) in zip(tensors, shapes, strict=True):
+            if tensor.shape != shape:  # `start` fills buffers, in the first process only
+                tensor.data = torch.empty(shape, dtype=dtype, device=tensor.device)
+            dist.broadcast(tensor.detach(), src=0)
 
     @contextmanager
     def explaining(self) -> Iterator[None]:

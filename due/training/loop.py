@@ -26,6 +26,13 @@ from due.rows.randomness import own_randomness
 from due.rows.source import Data, Source, draws, n_rows, n_steps
 from due.storage import StorageError
 from due.storage import checkpoint as checkpoints
+from due.training.checks import (
+    check_bound,
+    check_labels,
+    check_shares,
+    check_sizes,
+    check_source,
+)
 from due.training.distributed import Team, team
 from due.training.recipe import PRECISIONS, Recipe
 
@@ -86,13 +93,17 @@ def fit(
     after_epoch
         Called with the number of epochs done, after each.
     """
-    _check(source, checkpoint_every)
+    check_source(source, checkpoint_every)
     recipe = (recipe or Recipe()).complete()
     held_out = held_out if held_out is not None and len(held_out) else None
     device = next(method.parameters()).device
     steps = n_steps(len(source), recipe.rows_per_step)
     file = None if checkpoint is None else Path(checkpoint)
     peers = team(device)
+    for rows in (source, held_out):
+        if rows is not None:
+            check_labels(method, rows)
+    check_sizes(method, source)
 
     with own_randomness(seed, device), peers.explaining():
         if start and peers.leads:
@@ -100,9 +111,9 @@ def fit(
         elif start:  # all else that the start sets arrives with the parameters
             method.n_data = len(source)
         optimizer = recipe.optimise(method)
-        run = _Run(method, recipe, optimizer, recipe.scheduler(optimizer, steps), peers, seed)
-        _check_bound(method, recipe, steps)
-        _check_shares(peers, n_rows(len(source), recipe.rows_per_step, steps - 1))
+        run = Run(method, recipe, optimizer, recipe.scheduler(optimizer, steps), peers, seed)
+        check_bound(method, recipe, steps)
+        check_shares(n_rows(len(source), recipe.rows_per_step, steps - 1), peers.ranks)
         loss_of = torch.compile(method) if recipe.compile else peers.wrap(method)
         settings = {} if file is None else _settings(run, source, held_out, seed)
     assert recipe.epochs is not None
@@ -167,7 +178,7 @@ def _go_on(method: Method, source: Source, **recipe: Any) -> None:
 
 
 @dataclass
-class _Run:
+class Run:
     """Where a training run stands: all that an exact resume needs."""
 
     method: Method
@@ -439,7 +450,7 @@ def _set_random_state(state: list[Tensor], device: torch.device) -> None:
         torch.cuda.set_rng_state(state[1], device)
 
 
-def _settings(run: _Run, source: Source, held_out: Source | None, seed: int) -> dict[str, Any]:
+def _settings(run: Run, source: Source, held_out: Source | None, seed: int) -> dict[str, Any]:
     """What makes two runs the same run: recipe, data, shapes."""
     recipe = {name: repr(value) for name, value in run.recipe.given().items()}
     watched = {} if held_out is None else held_out.fingerprint()
@@ -447,29 +458,3 @@ def _settings(run: _Run, source: Source, held_out: Source | None, seed: int) -> 
     state = {k: v for k, v in run.method.state_dict().items() if torch.is_tensor(v)}
     shapes = {f"shape of {name}": list(value.shape) for name, value in state.items()}
     return {"format": 3, "seed": seed, **recipe, **data, **shapes}
-
-
-def _check(source: Source, checkpoint_every: int | None) -> None:
-    if not len(source):
-        raise ValueError("the source has no rows; give at least one")
-    if checkpoint_every is not None and checkpoint_every < 1:
-        raise ValueError(f"checkpoint_every={checkpoint_every} is not at least 1")
-
-
-def _check_shares(peers: Team, last: int) -> None:
-    if last < peers.ranks:
-        raise ValueError(
-            f"the last batch has {last} rows for {peers.ranks} processes; "
-            "choose a batch size that leaves more, or fewer processes"
-        )
-
-
-def _check_bound(method: Method, recipe: Recipe, steps: int) -> None:
-    pieces = recipe.accumulate or 1
-    if method.needs_all_rows and (pieces > 1 or steps > 1):
-        raise ValueError(
-            f"the loss of {type(method).__name__} needs all rows in one piece (a collapsed bound "
-            "does), but the recipe has "
-            f"batch_size={recipe.batch_size!r} and accumulate={pieces}; "
-            "use batch_size='all' and accumulate=1, or bound='elbo'"
-        )

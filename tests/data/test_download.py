@@ -1,5 +1,8 @@
 import hashlib
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -41,6 +44,53 @@ def test_a_corrupted_download_is_refused_and_not_kept(site, tmp_path):
     with pytest.raises(DownloadError, match="does not match the known hash"):
         fetch(NAME, f"{address}/f", SHA256, cache=tmp_path / "cache")
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []
+
+
+class HangsUp(BaseHTTPRequestHandler):
+    """Promises more than it sends."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(CONTENT)))
+        self.end_headers()
+        self.wfile.write(CONTENT[:4])
+        self.close_connection = True
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+def test_a_connection_cut_short_is_said_and_nothing_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with ThreadingHTTPServer(("127.0.0.1", 0), HangsUp) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        with pytest.raises(DownloadError, match="4 bytes read, 4 more expected"):
+            address = f"http://127.0.0.1:{server.server_port}/f"
+            fetch(NAME, address, SHA256, cache=tmp_path / "cache")
+        server.shutdown()
+        thread.join()
+    assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_no_space_left_is_said_with_the_folder(site, tmp_path, monkeypatch):
+    folder, address = site
+    (folder / "f").write_bytes(CONTENT)
+    full = tmp_path / "full"
+
+    @contextmanager
+    def on_a_full_disk(path):
+        full.symlink_to("/dev/full")
+        yield str(full)
+        full.unlink()
+
+    monkeypatch.setattr("pooch.core.temporary_file", on_a_full_disk)
+    with pytest.raises(DownloadError, match=rf"No space left(.|\n)*free space in {tmp_path}/cache"):
+        fetch(NAME, f"{address}/f", SHA256, cache=tmp_path / "cache")
+    monkeypatch.undo()
+    monkeypatch.delenv("DUE_DATA", raising=False)
+    assert fetch(NAME, f"{address}/f", SHA256, cache=tmp_path / "cache").read_bytes() == CONTENT
 
 
 def test_a_corrupted_cache_is_downloaded_again(site, tmp_path):

@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from due.estimators import DUEClassifier, DUERegressor
-from due.rows.source import ROWS
+from due.rows.checks import ROWS
 from due.training import Recipe
 
 FAST = {"epochs": 5, "n_inducing": 10, "random_state": 0}

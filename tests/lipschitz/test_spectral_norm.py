@@ -332,6 +332,17 @@ def test_zero_weights_give_no_nan_and_v_wakes_up(name):
     assert layer.sigma().item() == pytest.approx(raw_sigma(layer, in_shape), rel=2e-2)
 
 
+def test_groups_of_tiny_weights_give_no_nan():
+    """As in pretrained depthwise convolutions, of which some channels have died."""
+    torch.manual_seed(0)
+    layer: Any = nn.Conv2d(32, 32, 5, groups=32, bias=False)
+    with torch.no_grad():
+        layer.weight[::2] *= 1e-8 * torch.rand(16, 1, 1, 1)
+    constrain(layer, 0.5, torch.zeros(2, 32, 5, 5))
+    assert layer.v.isfinite().all()
+    assert sigma(layer, (32, 5, 5)) == pytest.approx(0.5, rel=5e-3)
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("name", ["linear-square", "conv2d"])
 def test_one_bad_weight_does_not_poison_v(name, bad):

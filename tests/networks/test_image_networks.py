@@ -71,6 +71,21 @@ def test_recalibration_of_bounded_batch_norm_ends_at_a_fixed_point():
     assert max(layers(network, batches[0][:2]).values()) <= 3.0 * 1.01
 
 
+def test_one_pass_of_recalibration_is_not_enough():
+    """The scale of γ depends on the variance, so a pass moves the input of the next layers."""
+    torch.manual_seed(0)
+    network = constrain(WideResNet(16, 1, 1, stride=2), 3.0, torch.zeros(2, 1, 16, 16))
+    batches = torch.randn(128, 1, 16, 16).split(64)
+    variances = []
+    for _ in range(8):
+        recalibrate_batch_norm(network, batches, passes=1)
+        buffers = dict(network.named_buffers())
+        variances.append(torch.cat([b for n, b in buffers.items() if "running_var" in n]))
+    errors = [float(((v - variances[-1]).abs() / variances[-1]).max()) for v in variances[:5]]
+    assert errors[0] > 0.3 and errors[-1] < 0.01
+    assert errors == sorted(errors, reverse=True)
+
+
 def test_wrong_depth_is_named():
     with pytest.raises(ValueError, match="depth is 12; a Wide ResNet has 10, 16"):
         WideResNet(12, 1)

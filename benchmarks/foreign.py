@@ -83,7 +83,8 @@ def make(out: Path, seeds: int, draws: int, budget: dict[str, Any]) -> None:
 def measured(
     journal: Journal, budget: dict[str, Any], part: str, run: Callable[..., Any], seed: int
 ) -> Any:
-    settings = {"classifier": repr(DUEClassifier(**budget)), "regressor": repr(DUERegressor())}
+    models = (DUEClassifier(**budget), DUERegressor())
+    settings = {"models": " ".join(f"{m.get_params()} {m._default_recipe(1000)}" for m in models)}
     line = journal.find(settings, part=part, seed=seed)
     if line is None:
         line = journal.add(settings, {"numbers": run(seed, budget)}, part=part, seed=seed)

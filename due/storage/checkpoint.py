@@ -5,6 +5,7 @@ The file is what `torch.save` writes, followed by `MARK` and the SHA-256 of all 
 
 import hashlib
 import io
+import math
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -77,14 +78,22 @@ def _check_state(saved: dict[str, Any], fresh: dict[str, Any]) -> None:
     _check_like(saved["optimizer"]["param_groups"], groups, "optimizer")
     for number, state in saved["optimizer"]["state"].items():
         for name, value in state.items():
-            if type(number) is not int or not (value is None or torch.isfinite(value).all()):
+            if type(number) is not int or not _is_state(name, value):
                 raise ValueError(f"{name} of optimizer state {number!r} is not finite")
+    if len({tuple(sorted(state)) for state in saved["optimizer"]["state"].values()}) > 1:
+        raise ValueError("the optimizer knows other things of some parameters than of others")
     _check_history(saved)
 
 
 def _without_G(state: dict[str, Any]) -> dict[str, Any]:
     """Without what spectral norms keep between two refreshes, which is there or not."""
     return {name: value for name, value in state.items() if name.split(".")[-1] != "G"}
+
+
+def _is_state(name: str, value: Any) -> bool:
+    if value is None:
+        return name == "momentum_buffer"  # of SGD before its first step
+    return bool(torch.isfinite(value).all())
 
 
 def _check_history(saved: dict[str, Any]) -> None:
@@ -98,6 +107,8 @@ def _check_history(saved: dict[str, Any]) -> None:
     best = history["best_epoch"]
     if not (best is None or (type(best) is int and 0 <= best < max(epochs, 1))):
         raise ValueError(f"history.best_epoch is {best!r}")
+    if saved["lowest"] != (math.inf if best is None else history["validation"][best]):
+        raise ValueError(f"lowest is {saved['lowest']!r}, not the value of the best epoch")
     if type(history["stopped_early"]) is not bool or len(history) != len(lists) + 2:
         raise ValueError("history has other fields")
 

@@ -139,7 +139,7 @@ def verdict(answer: Callable[[], Answers], before: Answers) -> str:
 def same(after: Answers, before: Answers) -> bool:
     """Up to rounding."""
     for new, old in zip(after, before, strict=True):
-        if new.shape != old.shape or (new.dtype.kind in "fiu") != (old.dtype.kind in "fiu"):
+        if new.shape != old.shape:
             return False
         if old.dtype.kind != "f":
             if not (new == old).all():

@@ -5,12 +5,11 @@ from typing import Annotated
 import typer
 
 import due
-from due.cli import compare, reproduce
+from due.cli import compare, evaluate, fit, predict, reproduce
 
 app = typer.Typer(
     name="due",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -34,6 +33,41 @@ def main(
     """Uncertainty from a deep network in one forward pass."""
 
 
+app.command(
+    "fit",
+    no_args_is_help=True,
+    help=fit.HELP,
+    short_help="Fit a model to a table: CSV or Parquet.",
+    epilog="Example: due fit data.csv --target price -o model",
+)(fit.fit)
+app.command(
+    "predict",
+    no_args_is_help=True,
+    help=predict.HELP,
+    short_help="Predict the rows of a table, with uncertainty.",
+    epilog="Examples: due predict model new.csv -o out.csv; cat new.csv | due predict model -",
+)(predict.predict)
+app.command(
+    "effect",
+    no_args_is_help=True,
+    help=predict.EFFECT_HELP,
+    short_help="Effects of a treatment per row, with overlap.",
+    epilog="Example: due effect model new.csv -o out.csv",
+)(predict.effect)
+app.command(
+    "evaluate",
+    no_args_is_help=True,
+    help=evaluate.HELP,
+    short_help="Measure a model on a table.",
+    epilog="Example: due evaluate model data.csv --part test",
+)(evaluate.evaluate)
+app.command(
+    "info",
+    no_args_is_help=True,
+    help=evaluate.INFO,
+    short_help="What a model folder holds.",
+    epilog="Example: due info model --json",
+)(evaluate.info)
 app.command(
     "reproduce",
     no_args_is_help=True,

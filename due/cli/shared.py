@@ -1,5 +1,6 @@
 """What the subcommands share: options, errors in one line, and the last line of the output."""
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,12 @@ from typing import Annotated, Any
 import typer
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show where an error came from.")]
-FIGURES = ("matplotlib", "rdata")  # what only the figures and tables of the paper need
+EXTRAS = {  # packages that not every command needs, and the extra that brings each
+    "matplotlib": "paper",
+    "rdata": "paper",
+    "pandas": "tables",
+    "pyarrow": "tables",
+}
 Smoke = Annotated[bool, typer.Option("--smoke", help="Seconds: same code, tiny settings.")]
 
 
@@ -40,13 +46,16 @@ def one_line_errors(debug: bool) -> Iterator[None]:
     """Turn an exception into one line on stderr and exit code 1; `debug` lets it through."""
     try:
         yield
+    except BrokenPipeError:  # the reader, such as head, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
     except Exception as error:
         if debug or isinstance(error, typer.Exit):
             raise
         text = " ".join(str(error).split()) or type(error).__name__
         ours = isinstance(error, ValueError | OSError) or type(error) is ImportError
-        if isinstance(error, ModuleNotFoundError) and error.name in FIGURES:
-            text = f"{error.name} is not installed: pip install 'due[paper]'"
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+            text = f"{error.name} is not installed: pip install 'due[{EXTRAS[error.name]}]'"
         elif not ours:  # it names no remedy
             text = f"{type(error).__name__}: {text}; --debug shows where it came from"
         typer.echo(f"error: {text}", err=True)

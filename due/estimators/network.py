@@ -29,11 +29,12 @@ from due.rows.checks import (
 )
 from due.rows.randomness import own_randomness, seeded, single_precision
 from due.rows.scale import Floats, Scale, fit_input_scale
-from due.rows.source import Rows, Table, split
+from due.rows.source import Rows, Table, n_steps, split
 from due.storage.estimator import Found, Memory, SavedEstimator, Tensors, recall_columns
 from due.storage.limits import Limit
 from due.storage.model import constrained, describe, load_state, rebuild
 from due.training import Recipe, fit
+from due.training.checkpointing import checkpoint_file
 from due.training.recipe import ALL
 
 Extractor = Callable[[torch.Size], nn.Module]
@@ -402,13 +403,17 @@ def _learn(
             check_precision(estimator.model_.f, known.data[0][:2])
     model = estimator.model_.to(estimator.device)
     model.n_data = n
+    recipe = replace(recipe, batch_size=ALL) if model.needs_all_rows else recipe
+    file = checkpoint_file()
     history = fit(
         model,
         known,
-        replace(recipe, batch_size=ALL) if model.needs_all_rows else recipe,
+        recipe,
         held_out=held_out,
         start=anew,
         seed=seed,
+        checkpoint=file,
+        checkpoint_every=None if file is None else n_steps(n, recipe.rows_per_step),
         progress=None if estimator.verbose else False,
     )
     more = {"bound": model.bound_name} if hasattr(model, "bound_name") else {}

@@ -10,6 +10,7 @@ from due.rows.scale import Floats
 from due.tables.answers import ask, ood_scores
 from due.tables.calibration import Calibration, calibrate
 from due.tables.encoder import Frame, TableEncoder, as_frame
+from due.tables.forest import forest
 from due.tables.model import TableModel
 from due.tables.names import nearest
 from due.tables.split import CALIBRATION, LEAST, TEST, TRAIN, VALIDATION, Split, divide
@@ -49,6 +50,7 @@ def fit(
     ignore: Sequence[str] = (),
     keep: Sequence[str] = (),
     test: float | None = None,
+    beside: bool = True,
     seed: int = 0,
     verbose: bool = False,
     say: Callable[[str], object] = lambda text: None,
@@ -76,6 +78,8 @@ def fit(
         Columns to use although they look like identifiers.
     test
         Share of the rows to measure on; None takes 0.2 (of effects 0.1).
+    beside
+        Measure a random forest on the same rows too.
     say
         Called with a sentence per step.
 
@@ -94,12 +98,14 @@ def fit(
     """
     table = as_frame(frame)
     _check_names(table, target=target, treatment=treatment, group=group, time=time)
-    look = _look(table, target, treatment, task)
-    rows, odd = _usable(table, look.target, look.treatment)
-    say(f"task: {look.target.task}, because {look.target.reason}")
-    shares = SHARES[look.target.task] | ({} if test is None else {TEST: test})
+    for name in (*ignore, *keep):
+        _check_names(table, column=name)
+    seen = look(table, target, treatment, task)
+    rows, odd = _usable(table, seen.target, seen.treatment)
+    say(f"task: {seen.target.task}, because {seen.target.reason}")
+    shares = SHARES[seen.target.task] | ({} if test is None else {TEST: test})
     shares[CALIBRATION] = max(shares[CALIBRATION], min(0.3, LEAST / len(rows)))
-    strata = target if look.target.task == CLASSIFICATION else treatment
+    strata = target if seen.target.task == CLASSIFICATION else treatment
     split = divide(rows, shares, seed=seed, by=strata, group=group, time=time)
     parts = split.parts(rows)
 
@@ -107,18 +113,18 @@ def fit(
     encoder = TableEncoder(keep=tuple(keep))
     inputs = rows.drop(columns=[name for name in away if name in rows.columns])
     encoder.fit(inputs[parts == TRAIN])
-    estimator = estimator or ESTIMATORS[look.target.task](random_state=seed, verbose=verbose)
+    estimator = estimator or ESTIMATORS[seen.target.task](random_state=seed, verbose=verbose)
     say(_in_short(split, encoder))
-    _train(estimator, look, rows, encoder.transform(inputs), parts)
+    _train(estimator, seen, rows, encoder.transform(inputs), parts)
     model = TableModel(
-        look.target,
-        look.treatment,
+        seen.target,
+        seen.treatment,
         encoder,
         estimator,
         split,
-        _calibrate(estimator, look.target, rows[parts == CALIBRATION], encoder),
-        data={"rows": len(table), "odd": odd + look.odd + encoder.odd_},
-        settings={"target": target, "treatment": treatment, "task": look.target.task}
+        _calibrate(estimator, seen.target, rows[parts == CALIBRATION], encoder),
+        data={"rows": len(table), "odd": odd + seen.odd + encoder.odd_},
+        settings={"target": target, "treatment": treatment, "task": seen.target.task}
         | {
             "group": group,
             "time": time,
@@ -130,6 +136,12 @@ def fit(
     )
     if (parts == TEST).any():
         model.measured = model.evaluate(rows[parts == TEST])
+        if seen.treatment is None and beside:
+            say("a random forest on the same rows, for comparison")
+            X, y = encoder.transform(inputs), seen.target.read(rows[target])
+            known, new = np.isin(parts, (TRAIN, VALIDATION)), parts == TEST
+            found = forest(seen.target.task, X[known], y[known], X[new], y[new], seed)
+            model.measured["random_forest"] = found
     return model
 
 
@@ -141,7 +153,9 @@ class Look(NamedTuple):
     odd: list[str]
 
 
-def _look(table: Frame, target: str, treatment: str | None, task: str | None) -> Look:
+def look(table: Frame, target: str, treatment: str | None, task: str | None) -> Look:
+    """Which task the table is for; refuses a target or a treatment that cannot be learned."""
+    _check_names(table, target=target, treatment=treatment)
     if task is not None and task not in TASKS:
         raise ValueError(f"task={task!r} is not one of {', '.join(TASKS)}")
     if len(table) < FEWEST:
@@ -210,5 +224,5 @@ def _check_names(table: Frame, **columns: str | None) -> None:
         if name is not None and name not in table.columns:
             raise ValueError(f"{role}: no column {name!r}{nearest(name, table.columns)}")
     chosen = [name for name in columns.values() if name is not None]
-    if columns["target"] in chosen[1:] or len(set(chosen)) < len(chosen):
+    if len(set(chosen)) < len(chosen):
         raise ValueError(f"one column has two roles: {columns}")

@@ -12,6 +12,9 @@ from due.compare import CLASS_DATA, CLASSIFIER_NAMES, REGRESSOR_NAMES, VALUE_DAT
 HELP = f"""Compare methods on one data set: error, NLL, calibration, far rows, time.
 
 \b
+Give a table of your own, as in due compare data.csv --target y, or --data NAME of one below.
+
+\b
 DATA with classes: {", ".join(CLASS_DATA)}
   METHODS: {", ".join(CLASSIFIER_NAMES)}
 DATA with values: {", ".join(VALUE_DATA)}
@@ -23,7 +26,18 @@ stopped, and computes nothing twice.
 
 
 def compare(
-    data: Annotated[str, typer.Option(metavar="DATA", show_default=False, help="The data set.")],
+    file: Annotated[
+        str | None, typer.Argument(metavar="[FILE]", help="A table: CSV or Parquet.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="Of FILE: the column to predict.")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(metavar="TASK", help="Of FILE: classification or regression.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(metavar="DATA", show_default=False, help="A data set by name.")
+    ] = None,
     methods: Annotated[
         str | None, typer.Option(metavar="A,B", help="Methods to run.", show_default="all")
     ] = None,
@@ -40,10 +54,23 @@ def compare(
 ) -> None:
     """Compare methods on one data set."""
     with one_line_errors(debug):
+        if (file is None) == (data is None) or (file is None) != (target is None):
+            raise ValueError("give FILE and --target COLUMN, or --data NAME of a known data set")
         from due.compare.run import compare as run  # imports torch, which the help does without
 
-        given: dict[str, Any] = {"methods": methods, "seeds": seeds, "jobs": jobs, "smoke": smoke}
-        comparison = run(data, out, **given, command=command_line(), say=say)
+        own = None
+        if file is not None and target is not None:
+            from due.compare.own_table import own_table
+
+            own, data = own_table(file, target, task), Path(file).name.split(".")[0]
+        given: dict[str, Any] = {
+            "own": own,
+            "methods": methods,
+            "seeds": seeds,
+            "jobs": jobs,
+            "smoke": smoke,
+        }
+        comparison = run(data or "", out, **given, command=command_line(), say=say)
         if as_json:
             typer.echo(json.dumps(comparison.report, indent=2))
             return

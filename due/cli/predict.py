@@ -44,7 +44,7 @@ Escape = Annotated[
 Explain = Annotated[
     bool, typer.Option("--explain/--no-explain", help="Name the columns of foreign rows.")
 ]
-Rows = Annotated[int, number("Rows per chunk.")]
+Rows = Annotated[int | None, number("Rows per chunk.", "up to 10000")]
 
 
 def predict(
@@ -54,7 +54,7 @@ def predict(
     level: Level = 0.95,
     explain: Explain = True,
     escape: Escape = False,
-    chunk: Rows = 10_000,
+    chunk: Rows = None,
     device: Device = "cpu",
     separator: Separator = None,
     encoding: Encoding = None,
@@ -88,7 +88,7 @@ def effect(
     level: Level = 0.95,
     explain: Explain = True,
     escape: Escape = False,
-    chunk: Rows = 10_000,
+    chunk: Rows = None,
     device: Device = "cpu",
     separator: Separator = None,
     encoding: Encoding = None,
@@ -122,7 +122,7 @@ def _run(
     level: float,
     explain: bool,
     escape: bool,
-    chunk: int,
+    chunk: int | None,
     device: str,
     separator: str | None,
     encoding: str | None,

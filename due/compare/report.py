@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import numpy as np
 from matplotlib.figure import Figure
 
-from due.compare.tasks import DATA
 from due.experiments.contender import Contender
 from due.experiments.journal import Json, versions_of
 from due.experiments.layout import Table
@@ -51,7 +50,7 @@ def _times(lines: Mapping[int, Json], reference: Mapping[int, Json]) -> Json:
 
 def columns(report: Json) -> dict[str, str]:
     """Names of the numbers, and the headings of their columns."""
-    quality = CLASS_COLUMNS if DATA[report["data"]].classes else VALUE_COLUMNS
+    quality = CLASS_COLUMNS if report["classes"] else VALUE_COLUMNS
     return {**quality, **FAR_COLUMNS, **TIME_COLUMNS}
 
 
@@ -71,7 +70,7 @@ def notes(report: Json) -> list[str]:
     return [
         f"AUROC, AUPR, FPR95: uncertainty of far rows against test rows; far are {report['far']}.",
         f"fit ×, predict ×: CPU time as a multiple of {reference}'s; prediction is uncertainty(X).",
-        *([] if DATA[report["data"]].classes else [HELD_OUT]),
+        *([] if report["classes"] else [HELD_OUT]),
         *(
             f"{row['title']} by ood_score: AUROC {_cell('auroc', row['ood_auroc'])}."
             for row in report["methods"].values()

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from due.compare.measure import measure
 from due.compare.methods import CLASSIFIERS, ENGINES, REGRESSORS, SMOKE
 from due.compare.report import draw, notes, summarise, table
-from due.compare.tasks import DATA, Task
+from due.compare.tasks import DATA, DataSet, Task
 from due.experiments.contender import Contender, choose, message
 from due.experiments.files import make_directory, write_files
 from due.experiments.journal import Journal, Json
@@ -37,6 +37,7 @@ def compare(
     data: str,
     out: Path,
     *,
+    own: DataSet | None = None,
     methods: str | None = None,
     seeds: int = 5,
     jobs: int = 1,
@@ -46,20 +47,25 @@ def compare(
 ) -> Comparison:
     """Run what is missing of methods × seeds, `jobs` at a time, then write the table's files.
 
-    Times are relative to the first method, the plain network, which always runs.
+    `own` is a data set of the user's, under the name `data`. Times are relative to the first
+    method, the plain network, which always runs.
     """
-    if data not in DATA:
+    if own is None and data not in DATA:
         raise ValueError(f"--data {data!r} is not known; give one of {', '.join(DATA)}")
+    task = own or DATA[data]
     for name, count in (("seeds", seeds), ("jobs", jobs)):
         if count < 1:
             raise ValueError(f"--{name} {count} is too few; give at least 1")
-    chosen = runnable(methods, CLASSIFIERS if DATA[data].classes else REGRESSORS, say)
+    chosen = runnable(methods, CLASSIFIERS if task.classes else REGRESSORS, say)
     make_directory(out)
-    DATA[data].load(0)  # without data nothing is tried
+    task.load(0)  # without data nothing is tried
     shared = SMOKE if smoke else {}
-    settings = {name: {**m.settings(**shared), "smoke": smoke} for name, m in chosen.items()}
+    settings = {
+        name: {**m.settings(**shared), "smoke": smoke, **task.settings}
+        for name, m in chosen.items()
+    }
     journal = Journal(out / f"compare-{data}.jsonl", ("method", "seed"), ("numbers",))
-    failures = run(data, chosen, settings, journal, seeds, jobs, shared, say)
+    failures = run(task, chosen, settings, journal, seeds, jobs, shared, say)
 
     lines: dict[str, dict[int, Json]] = {name: {} for name in chosen}
     for name, seed in product(chosen, range(seeds)):
@@ -70,7 +76,8 @@ def compare(
         raise ValueError(f"no fit succeeded; the first: {failures[0]}")
     report = {
         "data": data,
-        "far": DATA[data].far,
+        "classes": task.classes,
+        "far": task.far,
         "times_relative_to": next(iter(chosen)),
         "command": command,
         "methods": rows,
@@ -97,7 +104,7 @@ def runnable(
 
 
 def run(
-    data: str,
+    data: DataSet,
     methods: Mapping[str, Contender],
     settings: Mapping[str, Json],
     journal: Journal,
@@ -125,17 +132,17 @@ def run(
 
 
 def attempt(
-    data: str, name: str, method: Contender, seed: int, shared: Json
+    data: DataSet, name: str, method: Contender, seed: int, shared: Json
 ) -> tuple[str, int, Json | str]:
     """The numbers of one fit, or its error; a missing package is raised."""
     torch.set_num_threads(1)
     try:
         with threadpool_limits(1):
-            task = DATA[data].load(seed)
+            task = data.load(seed)
             few = Task(*(part[:SMOKE_ROWS] for part in task))
             method.build(seed, **SMOKE).fit(few.X, few.y)  # the first fit pays for lazy imports
             model = method.build(seed, **shared)
-            return name, seed, measure(model, few if shared else task, DATA[data].classes)
+            return name, seed, measure(model, few if shared else task, data.classes)
     except ImportError:
         raise
     except Exception as error:

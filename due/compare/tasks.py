@@ -1,6 +1,6 @@
 """Data sets to compare methods on: rows to learn from, rows like them, and rows far from them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,11 +28,12 @@ class Task(NamedTuple):
 
 
 class DataSet(NamedTuple):
-    """`load` makes the task of a seed; `far` describes its far rows."""
+    """`load` makes the task of a seed; `far` describes its far rows; `settings` identify it."""
 
     classes: bool
     far: str
     load: Callable[[int], Task]
+    settings: Mapping[str, Any] = {}
 
 
 def moons(seed: int) -> Task:
@@ -60,15 +61,15 @@ def unseen(load: Callable[..., Any], known: int, seed: int) -> Task:
 def moved(load: Callable[..., Any], seed: int) -> Task:
     """A table of scikit-learn, of which 30 % are test rows; those moved are far."""
     parts = train_test_split(*load(return_X_y=True), test_size=0.3, random_state=seed)
-    return _with_moved_rows(parts[0], parts[2], parts[1], parts[3], seed)
+    return with_moved_rows(parts[0], parts[2], parts[1], parts[3], seed)
 
 
 def of_uci(name: str, seed: int) -> Task:
     """The split of this number of a UCI set; its test rows moved are far."""
-    return _with_moved_rows(*uci.load(name, seed), seed)
+    return with_moved_rows(*uci.load(name, seed), seed)
 
 
-def _with_moved_rows(
+def with_moved_rows(
     X: Floats, y: NDArray[Any], X_test: Floats, y_test: NDArray[Any], seed: int
 ) -> Task:
     """Each column of each test row up or down by three standard deviations."""

@@ -80,13 +80,7 @@ class SavedEstimator(BaseEstimator):
         `device` is where it predicts from now on; None is where it was trained. It must answer as
         it did when it was saved; `verify=False` does not ask it.
         """
-        config, tensors = files.load(path)
-        with rebuilding(path):
-            check_numbers(tensors)
-            own, answers = probe.split(tensors)
-            model = cls._restore(Found(path, config, own, extractor, device))
-            if verify:
-                probe.compare(model, config.get("probe", {}), answers)
+        model: Self = _load(cls, path, extractor, device, verify)[0]
         return model
 
     def _state(self) -> tuple[dict[str, Any], Tensors]:
@@ -116,6 +110,31 @@ class SavedEstimator(BaseEstimator):
         check_arguments(self)
         self._recall(found)
         return self
+
+
+def load_any(
+    path: str | Path, extractor: Any = None, device: str | None = None
+) -> tuple[Any, dict[str, Any]]:
+    """The estimator saved at `path`, of whichever public class of ours, and the configuration."""
+    return _load(None, path, extractor, device, verify=True)
+
+
+def _load(
+    kind: type[SavedEstimator] | None,
+    path: str | Path,
+    extractor: Any,
+    device: str | None,
+    verify: bool,
+) -> tuple[Any, dict[str, Any]]:
+    config, tensors = files.load(path)
+    with rebuilding(path):
+        check_numbers(tensors)
+        own, answers = probe.split(tensors)
+        kind = kind or kind_of(config["estimator"])
+        model = kind._restore(Found(path, config, own, extractor, device))
+        if verify:
+            probe.compare(model, config.get("probe", {}), answers)
+    return model, config
 
 
 def describe(estimator: Any) -> dict[str, Any]:

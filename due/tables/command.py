@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from due.storage import StorageError
+from due.storage import StorageError, altered
 from due.tables.encoder import Frame
 from due.tables.fitting import ESTIMATORS, fit, look
-from due.tables.folder import differing
 from due.tables.model import FOREIGN, TableModel
 from due.tables.names import nearest
 from due.tables.reading import chunks, is_parquet, read
@@ -152,7 +151,7 @@ def describe(folder: Path) -> tuple[Json, TableModel]:
         "measured": model.measured,
         "data": model.data,
         "settings": model.settings,
-        "altered": differing(folder),
+        "altered": altered(folder),
     }
     return found, model
 

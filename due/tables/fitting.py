@@ -1,6 +1,7 @@
 """`fit`: look at a table, divide its rows, encode, train, calibrate, measure."""
 
 from collections.abc import Callable, Sequence
+from inspect import signature
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,6 +192,8 @@ def _usable(table: Frame, target: Target, treatment: Treatment | None) -> tuple[
 
 def _train(estimator: Any, look: Look, rows: Frame, X: Floats, parts: Any) -> None:
     known, watched = parts == TRAIN, parts == VALIDATION
+    if "validation" not in signature(estimator.fit).parameters:  # it chooses some of its own
+        known, watched = known | watched, np.zeros(len(parts), bool)
     y = look.target.read(rows[look.target.name])
     if look.treatment is None:
         more: Any = {"validation": (X[watched], y[watched])} if watched.any() else {}

@@ -10,14 +10,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from due.rows.scale import Floats
-from due.storage import StorageError, files
-from due.storage.estimator import Found, restore
+from due.storage import StorageError
+from due.storage.estimator import load_any
 from due.tables.answers import Answers, ask, ood_scores
 from due.tables.calibration import Calibration
 from due.tables.card import card
+from due.tables.checked import check_table
 from due.tables.columns import Column
 from due.tables.encoder import Frame, TableEncoder, as_frame
-from due.tables.folder import write_card
 from due.tables.foreign import reasons
 from due.tables.measure import measure
 from due.tables.schema import LeftOut
@@ -164,35 +164,46 @@ class TableModel:
         return found
 
     def save(self, folder: str | Path) -> None:
-        """Write the model to a folder: `config.json`, `model.safetensors`, `README.md`, checksums.
+        """Write the model to a folder: `model.safetensors`, `config.json` and `README.md`.
 
-        A process killed at any moment leaves the model that was there, or the new one.
+        A process killed at any moment leaves the model that was there, or the new one. The first
+        file alone is the model; it has checksums of all three.
         """
-        config, tensors = self.estimator._state()
-        files.save(folder, {**config, "table": self._to_json()}, tensors)
-        write_card(folder, card(self))
+        copies = {"README.md": card(self)}
+        self.estimator.save(folder, extra={"table": self._to_json()}, copies=copies)
 
     @classmethod
     def load(cls, folder: str | Path, extractor: Any = None, device: str | None = None) -> Self:
         """The model saved in a folder; one with an extractor of its own needs it again here."""
-        config, tensors = files.load(folder)
-        if "table" not in config:
+        estimator, config = load_any(folder, extractor, device)
+        ours = config.get("table")
+        if not isinstance(ours, dict):
             raise StorageError(
                 f"{folder} holds no model of a table; give a folder made by due fit or "
                 "due.tables.fit. An estimator alone is loaded by its own class."
             )
-        ours = config["table"]
-        if ours["version"] > VERSION:
+        version = ours.get("version")
+        if isinstance(version, int) and version > VERSION:
             raise StorageError(
-                f"{folder} is of a newer due (tables of version {ours['version']}, this one reads "
-                f"up to {VERSION}): pip install --upgrade due"
+                f"{folder} is of a newer due (tables of version {version}, this one reads up to "
+                f"{VERSION}): pip install --upgrade due"
             )
-        estimator = restore(Found(folder, config, tensors, extractor, device))
-        treatment = ours["treatment"]
+        try:
+            check_table(ours)
+        except StorageError as error:
+            raise StorageError(f"{folder} is no model of ours: {error}") from error
+        encoder, treatment = TableEncoder.from_json(ours["encoder"]), ours["treatment"]
+        target = Target(**ours["target"])
+        if len(encoder.get_feature_names_out()) != estimator.n_features_in_:
+            raise StorageError(f"{folder}: its encoder does not fit its estimator")
+        if not _fits(estimator, target.task, treatment is not None):
+            raise StorageError(
+                f"{folder}: {type(estimator).__name__} is no estimator of {target.task}"
+            )
         return cls(
-            Target(**ours["target"]),
+            target,
             None if treatment is None else Treatment(**treatment),
-            TableEncoder.from_json(ours["encoder"]),
+            encoder,
             estimator,
             Split(**ours["split"]),
             Calibration(**ours["calibration"]),
@@ -232,3 +243,9 @@ class TableModel:
             "data": self.data,
             "settings": self.settings,
         }
+
+
+def _fits(estimator: Any, task: str, treated: bool) -> bool:
+    """Whether the estimator answers the questions of the task."""
+    needed = {CLASSIFICATION: "predict_proba", EFFECT: "effect_inference"}.get(task, "moments")
+    return hasattr(estimator, needed) and treated == (task == EFFECT)

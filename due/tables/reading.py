@@ -24,7 +24,7 @@ import pandas as pd
 from due.rows.checks import is_number
 
 Frame = Any
-ROWS = 10_000  # per chunk
+ROWS, BYTES = 10_000, 1 << 20  # per chunk, whichever is less
 HEAD = 1 << 20  # bytes to look at
 SEPARATORS = (",", ";", "\t", "|")
 OPENERS: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -50,22 +50,26 @@ def read(path: str | Path, *, separator: str | None = None, encoding: str | None
 
 def chunks(
     path: str | Path,
-    rows: int = ROWS,
+    rows: int | None = None,
     *,
     separator: str | None = None,
     encoding: str | None = None,
 ) -> Iterator[Frame]:
-    """The table in pieces of `rows` rows, in their order; at least one, or an error."""
+    """The table in pieces of `rows` rows, in their order; at least one, or an error.
+
+    None takes 10,000 rows, or fewer of a text file with long lines.
+    """
     name = "the standard input" if str(path) == "-" else str(path)
     with _opened(path) as file:
         head = file.peek(HEAD)[:HEAD]
         if not head:
             raise ValueError(f"{name} is empty")
         if head[:4] == b"PAR1":
-            yield from _parquet(path, name, rows)
+            yield from _parquet(path, name, rows or ROWS)
             return
         form = _look(head, name, separator, encoding)
-        yield from _csv(file, name, form, rows)
+        length = len(head) / max(1, head.count(b"\n"))
+        yield from _csv(file, name, form, rows or max(1, min(ROWS, int(BYTES / length))))
 
 
 def is_parquet(path: str | Path) -> bool:
@@ -82,6 +86,8 @@ def _csv(file: BinaryIO, name: str, form: Form, rows: int) -> Iterator[Frame]:
             found = pd.read_csv(file, chunksize=rows, **given, **as_it_is)
             some = False
             for frame in found:
+                if not len(frame):
+                    break
                 some = True
                 frame.attrs.update(decimal=form.decimal, separator=form.separator)
                 yield frame
@@ -90,6 +96,9 @@ def _csv(file: BinaryIO, name: str, form: Form, rows: int) -> Iterator[Frame]:
     except UnicodeDecodeError as error:
         raise _no_text(name, form.encoding, error) from error
     except (pd.errors.ParserError, pd.errors.ParserWarning, pd.errors.EmptyDataError) as error:
+        if "out of memory" in str(error):
+            said = f"{name} needs more memory than there is: give a smaller --chunk"
+            raise MemoryError(said) from error
         raise ValueError(
             f"{name} cannot be read as a table of {len(form.names)} columns separated by "
             f"{form.separator!r}: {error}. Correct that line, or give --separator."

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from due.tables.folder import FILES
 from due.tables.target import CLASSIFICATION, EFFECT
 
 Json = dict[str, Any]
@@ -48,7 +47,7 @@ def evaluation(found: Json) -> str:
 def information(model: Any, altered: list[str]) -> str:
     """Of a folder: what it is, how it was made, how good it was."""
     settings = {name: value for name, value in model.settings.items() if value not in (None, [])}
-    changed = [f"changed since it was saved: {name}" for name in altered if name in (*FILES,)]
+    changed = [f"changed since it was saved: {name}" for name in altered]
     kinds: dict[str, list[str]] = {}
     for name, kind in model.schema.kinds.items():
         kinds.setdefault(kind, []).append(name)

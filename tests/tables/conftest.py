@@ -1,6 +1,6 @@
 import pytest
 
-from tests.tables import frames
+from . import frames
 
 
 @pytest.fixture(scope="session")

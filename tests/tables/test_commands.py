@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from due.cli import app
 from due.tables import TableModel
-from tests.tables import frames
+
+from . import frames
 
 
 def due(*arguments, stdin=None):

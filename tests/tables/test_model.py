@@ -11,7 +11,8 @@ from due.tables import TableModel, fit
 from due.tables.calibration import calibrate
 from due.tables.foreign import contributions
 from due.tables.measure import of_classes, of_values
-from tests.tables import frames
+
+from . import frames
 
 
 @pytest.mark.parametrize("name", ["classifier", "regressor", "effects"])

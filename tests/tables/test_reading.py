@@ -9,7 +9,8 @@ import pytest
 from due.tables.encoder import TableEncoder
 from due.tables.reading import chunks, read
 from due.tables.writing import escaped, write
-from tests.tables.frames import text
+
+from .frames import text
 
 
 def written(tmp_path, content, name="data.csv"):

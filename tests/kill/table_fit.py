@@ -28,7 +28,7 @@ def fitting(folder: Path, data: Path, report: Report) -> None:
         close(run, n)
         report("epoch")
 
-    loop._Run.close_epoch = close_and_report  # type: ignore[method-assign]
+    setattr(loop._Run, "close_epoch", close_and_report)  # noqa: B010
     given = {"epochs": EPOCHS, "n_inducing": 10, "batch_size": 32}
     with mock.patch.object(os, "fsync", wraps=os.fsync) as fsync:
         fit_file(str(data), folder, "y", reading={}, estimator=given, beside=False)

@@ -68,7 +68,7 @@ def test_missing_cells_have_many_names():
 def test_dates_are_recognised(cell, style):
     found = date_format(column(cell, cell))
     assert found == style
-    assert dates(column(cell), found).dt.strftime("%Y-%m-%d").tolist() == ["2024-02-29"]
+    assert dates(column(cell), style).dt.strftime("%Y-%m-%d").tolist() == ["2024-02-29"]
 
 
 def test_words_and_numbers_are_no_dates():

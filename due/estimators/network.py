@@ -34,7 +34,7 @@ from due.storage.estimator import Found, Memory, SavedEstimator, Tensors, recall
 from due.storage.limits import Limit
 from due.storage.model import constrained, describe, load_state, rebuild
 from due.training import Recipe, fit
-from due.training.checkpointing import checkpoint_file
+from due.training.checkpointing import next_checkpoint
 from due.training.recipe import ALL
 
 Extractor = Callable[[torch.Size], nn.Module]
@@ -404,7 +404,7 @@ def _learn(
     model = estimator.model_.to(estimator.device)
     model.n_data = n
     recipe = replace(recipe, batch_size=ALL) if model.needs_all_rows else recipe
-    file = checkpoint_file()
+    file = next_checkpoint()
     history = fit(
         model,
         known,

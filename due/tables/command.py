@@ -44,16 +44,17 @@ def fit_file(
     given = {name: value for name, value in estimator.items() if value is not None}
     model = ESTIMATORS[found.target.task](random_state=seed, **given)
     spare = _spare(folder, table, target, how, given)
-    if spare.exists():
+    if _files(spare):
         say(f"going on with the fit that was stopped ({spare})")
     try:
         with checkpointing(spare):
             fitted = fit(table, target, estimator=model, say=say, **how)
     except StorageError:
-        if not spare.exists():
+        if not _files(spare):
             raise
         say(f"{spare} cannot be read: beginning anew")
-        spare.unlink()
+        for file in _files(spare):
+            file.unlink()
         with checkpointing(spare):
             fitted = fit(table, target, estimator=model, say=say, **how)
     fitted.data["source"] = Path(data).name
@@ -154,6 +155,11 @@ def describe(folder: Path) -> tuple[Json, TableModel]:
         "altered": altered(folder),
     }
     return found, model
+
+
+def _files(spare: Path) -> list[Path]:
+    """The checkpoints of a fit: one per network that it trains."""
+    return list(spare.parent.glob(f"{spare.name}.*"))
 
 
 def _joined(frame: Frame, new: Frame, escape: bool, to_csv: bool) -> Frame:

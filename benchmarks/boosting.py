@@ -8,10 +8,10 @@ deviations. Each model is saved, loaded and asked again: "same" says whether the
 same bits. IHDP is fitted with --treatment; the rival there is LightGBM per arm (a T-learner), and
 the error is that of the true effect, which the simulation knows.
 
-    python benchmarks/tables.py [--seeds 1] [--data iris,yacht] [--smoke]
+    python benchmarks/boosting.py [--seeds 1] [--data iris,yacht] [--smoke]
 
 Needs `pip install 'due[tables,benchmarks]'`; UCI and IHDP files under DUE_DATA. Each fit is
-written to results/tables.jsonl: the same command continues.
+written to results/boosting.jsonl: the same command continues.
 """
 
 import argparse
@@ -202,7 +202,7 @@ def main() -> None:
     lines: dict[str, list[dict[str, Any]]] = {}
     with TemporaryDirectory() as home:
         place = Path(home) if given.smoke else Path("results")
-        journal = Journal(place / "tables.jsonl", ("data", "seed"), ("numbers",))
+        journal = Journal(place / "boosting.jsonl", ("data", "seed"), ("numbers",))
         for name in chosen:
             for seed in range(given.seeds):
                 settings = {"version": 1, "epochs": epochs}

@@ -38,6 +38,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/probabilities.py
 	$(BIN)/python benchmarks/tabular.py
 	$(BIN)/python benchmarks/classifiers.py
+	$(BIN)/python benchmarks/boosting.py
 	$(BIN)/python benchmarks/foreign.py
 	$(BIN)/python benchmarks/sampling.py
 	$(BIN)/python benchmarks/million_rows.py

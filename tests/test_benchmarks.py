@@ -24,6 +24,7 @@ LINES = {  # how they begin, one space between words
         "0.95 paired ",
         "3 alone ",
     ],
+    "boosting": ["data rows method error", "iris 150 due ", "diabetes 442 lightgbm "],
     "classifiers": [
         "iris DUE ",
         "iris before ",
@@ -138,6 +139,8 @@ LINES = {  # how they begin, one space between words
 def test_benchmark_has_a_line_for_each_thing_it_measures(name, tmp_path, monkeypatch):
     if name in ("effects", "defaults") and find("ihdp/ihdp.RData") is None:
         pytest.skip("needs ihdp/ihdp.RData under DUE_DATA")
+    if name == "boosting":
+        pytest.importorskip("lightgbm", reason="needs due[benchmarks]")
     if name in ("tabular", "trust") and not HAS_YACHT:
         monkeypatch.delenv("DUE_DATA", raising=False)
     elif (folder := data_dir()) is not None:  # the child works in another directory

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import due
-from due.cli import compare, evaluate, fit, predict, reproduce
+from due.cli import compare, evaluate, fit, predict, report, reproduce
 
 app = typer.Typer(
     name="due",
@@ -68,6 +68,13 @@ app.command(
     short_help="What a model folder holds.",
     epilog="Example: due info model --json",
 )(evaluate.info)
+app.command(
+    "report",
+    no_args_is_help=True,
+    help=report.HELP,
+    short_help="One page about a model, to look at.",
+    epilog="Examples: due report model; due report model new.csv -o new.html",
+)(report.report)
 app.command(
     "reproduce",
     no_args_is_help=True,

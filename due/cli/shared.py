@@ -16,6 +16,8 @@ EXTRAS = {  # packages that not every command needs, and the extra that brings e
     "rdata": "paper",
     "pandas": "tables",
     "pyarrow": "tables",
+    "jinja2": "report",
+    "vl_convert": "report",
 }
 Smoke = Annotated[bool, typer.Option("--smoke", help="Seconds: same code, tiny settings.")]
 

@@ -7,10 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from due.estimators import DUECATE, DUEClassifier, DUERegressor
+from due.report.evidence import to_json
 from due.rows.scale import Floats
 from due.tables.answers import ask, ood_scores
 from due.tables.calibration import Calibration, calibrate
 from due.tables.encoder import Frame, TableEncoder, as_frame
+from due.tables.evidence import evidence, forest_beside
 from due.tables.forest import forest
 from due.tables.model import TableModel
 from due.tables.names import nearest
@@ -143,6 +145,9 @@ def fit(
             known, new = np.isin(parts, (TRAIN, VALIDATION)), parts == TEST
             found = forest(seen.target.task, X[known], y[known], X[new], y[new], seed)
             model.measured["random_forest"] = found
+        beside_it = forest_beside(model.measured)
+        where = f"{(parts == TEST).sum():,} rows that had no part in training"
+        model.evidence = to_json(evidence(model, rows[parts == TEST], where, rivals=beside_it))
     return model
 
 

@@ -68,6 +68,8 @@ class TableModel:
         About the table: "source", "rows", "odd" (sentences on what looked odd).
     settings
         How the fit was called, plain JSON.
+    evidence
+        What `due report` shows of the test rows, plain JSON, without their cells.
     history
         Of the training: "loss", "validation", "seconds", … per epoch, as `estimator.history_`.
     """
@@ -81,6 +83,7 @@ class TableModel:
     measured: dict[str, Any] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    evidence: dict[str, Any] = field(default_factory=dict)
 
     @property
     def task(self) -> str:
@@ -208,6 +211,7 @@ class TableModel:
             Split(**ours["split"]),
             Calibration(**ours["calibration"]),
             **{name: ours[name] for name in ("measured", "data", "settings")},
+            evidence=ours.get("evidence", {}),
         )
 
     def _columns(self, found: Answers, alpha: float) -> dict[str, NDArray[Any]]:
@@ -242,6 +246,7 @@ class TableModel:
             "measured": self.measured,
             "data": self.data,
             "settings": self.settings,
+            "evidence": self.evidence,
         }
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from due.report import card as cards
-from due.report.answers import ClassRows
+from due.report.answers import ClassRows, ValueRows
 from due.report.evidence import About, Evidence, from_json, to_json
 from report.pages import HOSTILE, made
 
@@ -91,6 +91,20 @@ def test_rows_without_truth_and_a_model_without_facts_have_a_page(task):
     bare = from_json({**plain, "drivers": [], "foreign": {}, "rivals": {}})
     html = render(About("y", task), bare)
     assert Reader(html).open == [] and 'id="calibration"' not in html
+
+
+def test_the_page_says_when_a_model_is_over_confident():
+    about, evidence = made("classification")
+    rows = evidence.rows
+    assert isinstance(rows, ClassRows) and "over-confident" not in render(about, evidence)
+    bold = np.where(rows.probabilities > 0.5, 1 - 1e-6, 1e-6)
+    sure = replace(evidence, rows=replace(rows, probabilities=bold))
+    assert "It is over-confident. On" in render(about, sure)
+    about, evidence = made("regression")
+    values = evidence.rows
+    assert isinstance(values, ValueRows) and "Intervals are too" not in render(about, evidence)
+    narrow = replace(evidence, rows=replace(values, std=values.std / 3))
+    assert "Intervals are too narrow. The 90" in render(about, narrow)
 
 
 def test_one_row_has_a_page():

@@ -23,17 +23,15 @@ def _class_calibration(rows: ClassRows) -> Section:
     gap, error = measure.miscalibration(rows)
     says, right = float(rows.confidence.mean()), float(measure.correct(rows).mean())
     points = percent(abs(gap)).replace("%", "points")
-    if abs(gap) <= 2 * error:
-        verdict = f"The difference of {points} is within what chance does to {count(len(rows))}."
-    else:
-        word = "over-confident" if gap > 0 else "under-confident"
-        verdict = f"The difference of {points} is more than chance: the model is {word} here."
+    by_chance = abs(gap) <= 2 * error
+    verdict = "" if by_chance else f"It is {'over' if gap > 0 else 'under'}-confident. "
+    does = "within what" if by_chance else "more than"
     return Section(
         "calibration",
         "Calibration",
-        f"On average it says {percent(says)} and is right {percent(right)} of the time.",
+        f"{verdict}On average it says {percent(says)} and is right {percent(right)} of the time.",
         [
-            verdict,
+            f"The difference of {points} is {does} chance does to {count(len(rows))}.",
             "Each dot is a tenth of the rows, or several tenths where confidences hardly differ. "
             "On the dashed line a confidence of 80 % means right in 80 % of the rows; below it "
             "the model promises too much. The bars are 95 % ranges: a bar that meets the line is "
@@ -67,20 +65,16 @@ def _value_calibration(rows: ValueRows, widths: list[float]) -> Section:
     ninety = measure.at_90(levels)
     shares, edges = np.histogram(measure.pit(rows), np.linspace(0, 1, 11))
     pit = measure.Histogram(edges, {"rows": shares / len(rows)})
-    if ninety.low <= ninety.observed <= ninety.high:
-        verdict = f"This is within what chance does to {count(len(rows))}."
-    else:
-        narrow = ninety.observed < ninety.nominal
-        verdict = (
-            "That is more than chance: intervals are too "
-            f"{'narrow, the model is over-confident' if narrow else 'wide, it is too careful'}."
-        )
+    by_chance = ninety.low <= ninety.observed <= ninety.high
+    word = "narrow" if ninety.observed < ninety.nominal else "wide"
+    verdict = "" if by_chance else f"Intervals are too {word}. "
+    does = "within what" if by_chance else "farther off than"
     return Section(
         "calibration",
         "Calibration",
-        f"The 90\u00a0% intervals contain {percent(ninety.observed)} of the true values.",
+        f"{verdict}The 90\u00a0% intervals contain {percent(ninety.observed)} of the true values.",
         [
-            verdict,
+            f"That is {does} chance does to {count(len(rows))}.",
             "The first plot has, per level, the share of rows whose true value lies in the central "
             "interval of that level. On the dashed line intervals are what they say; the grey band "
             "is what chance does. The other plot shows where in its predicted distribution each "

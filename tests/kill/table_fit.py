@@ -22,13 +22,13 @@ EPOCHS = 6
 
 def fitting(folder: Path, data: Path, report: Report) -> None:
     """Fit to a file, and report each epoch and how many files were synchronised."""
-    close = loop._Run.close_epoch
+    close = loop.Run.close_epoch
 
-    def close_and_report(run: loop._Run, n: int) -> None:
+    def close_and_report(run: loop.Run, n: int) -> None:
         close(run, n)
         report("epoch")
 
-    setattr(loop._Run, "close_epoch", close_and_report)  # noqa: B010
+    setattr(loop.Run, "close_epoch", close_and_report)  # noqa: B010
     given = {"epochs": EPOCHS, "n_inducing": 10, "batch_size": 32}
     with mock.patch.object(os, "fsync", wraps=os.fsync) as fsync:
         fit_file(str(data), folder, "y", reading={}, estimator=given, beside=False)

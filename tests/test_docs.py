@@ -49,6 +49,8 @@ def test_the_tables_that_the_pages_are_about_are_quoted():
         ("compare.md", "results/compare-moons.txt"),
         ("compare.md", "results/heads.txt"),
         ("effects.md", "results/coverage.txt"),
+        ("foreign.md", "results/table2-cifar10.txt"),
+        ("foreign.md", "results/table2-fashion.txt"),
         ("paper.md", "results/effects.txt"),
         ("paper.md", "results/gap.txt"),
         ("paper.md", "results/constraints.txt"),

@@ -99,8 +99,9 @@ def test_a_data_folder_that_is_not_there_is_one_line(tmp_path, monkeypatch):
     [
         (
             ["fig9"],
-            "error: unknown artefact 'fig9'; the known ones are fig1, fig2, fig3, fig4, fig7, "
-            "gap, table3, choices, collapse, constraints",
+            "error: unknown artefact 'fig9'; the known ones are fig1, fig2, fig3, fig4, fig5, "
+            "fig6, fig7, table1, table2, table3, table4, table5, gap, choices, collapse, "
+            "constraints and all",
         ),
         (["fig2", "--preset", "paper"], "error: fig2 has no preset 'paper'; it has default, smoke"),
         (["fig2", "--seeds", "0"], "error: --seeds 0 is too few; give at least 1"),

@@ -37,10 +37,10 @@ def features(
 
 @torch.no_grad()
 def evaluate(f: nn.Module, X: Tensor) -> Features:
-    """f(X) in eval mode, in batches, on the device of f."""
+    """f(X) in eval mode, in batches, on the device of f, which may work in place on its input."""
     training, device = f.training, next((p.device for p in f.parameters()), X.device)
     f.eval()
-    h = torch.cat([f(part.to(device)) for part in X.split(256)])
+    h = torch.cat([f(part.to(device, copy=True)) for part in X.split(256)])
     f.train(training)
     return h
 
@@ -49,7 +49,7 @@ def first_features(f: nn.Module, X: Tensor) -> Features:
     """f(X) of a network that may not have been trained: its batch norm first learns from X."""
     norms = [m for m in f.modules() if isinstance(m, _BatchNorm)]
     if len(X) > 1 and any(norm.num_batches_tracked == 0 for norm in norms):
-        recalibrate_batch_norm(f, X.tensor_split(-(-len(X) // 128)))
+        recalibrate_batch_norm(f, X.clone().tensor_split(-(-len(X) // 128)))
     h = evaluate(f, X)
     if norms and len(X) > 1 and (spread := float(h.float().std(0).mean())) < SILENT:
         warnings.warn(

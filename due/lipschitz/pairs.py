@@ -93,5 +93,6 @@ def _uses(output: Any) -> "Counter[Any]":
 
 
 def _with_gradient(value: Any) -> Any:
+    """A copy that is no leaf of the graph, because a network may work in place on its input."""
     floating = isinstance(value, Tensor) and value.is_floating_point()
-    return value.detach().clone().requires_grad_() if floating else value
+    return value.detach().requires_grad_().clone() if floating else value

@@ -34,16 +34,16 @@ CATALOGUE = {
     "fig7": Entry(
         "Uncertainty between the data: exact GP at 1K, Deep Ensemble at 1K and 1M rows", COSINES
     ),
-    "gap": Entry("What decides the widths of fig1: length scale, M, dropout", COSINES),
     "table1": Entry("Deep kernels on a bounded network and on VGG: images", IMAGES, MODELS),
     "table2": Entry("Images: runtime, accuracy, foreign images; DUE and rivals", IMAGES, MODELS),
+    "table3": Entry(
+        "Treatment effects on IHDP: error after deferral, DUE and rivals", PLAIN, TRIALS
+    ),
     "table4": Entry(
         "Images: DUE by its number of inducing points", IMAGES, ("seeds", "threads", "data")
     ),
     "table5": Entry("Images: calibration error of DUE and rivals", IMAGES, MODELS),
-    "table3": Entry(
-        "Treatment effects on IHDP: error after deferral, DUE and rivals", PLAIN, TRIALS
-    ),
+    "gap": Entry("What decides the widths of fig1: length scale, M, dropout", COSINES),
     "choices": Entry("What each choice buys on IHDP: DUE with something changed", PLAIN, TRIALS),
     "collapse": Entry("Why deep kernels collapse: terms of the likelihood, far rows"),
     "constraints": Entry("Ways to keep distances: norm, penalty, reversible, none"),

@@ -315,7 +315,8 @@ class Run:
 
     def check_growth(self) -> None:
         """A loss that grew a thousandfold is finite, but nothing was learned."""
-        last = self.lowest if self.history.validation else self.history.loss[-1]
+        judged = math.isfinite(self.lowest)  # by held-out rows
+        last = self.lowest if judged else self.history.loss[-1]
         if not last <= GROWN * (1 + abs(self.first)):
             raise DivergenceError(
                 f"the loss grew from {self.first:.3g} in the first step to {last:.3g}. {REMEDY}"

@@ -51,7 +51,7 @@ def test_rows_that_repeat_are_learned_as_often(kind):
 
 def test_constant_rows_have_the_probability_of_their_class():
     model = DUEClassifier(small, random_state=0).fit(*counts(0, 8, 400))
-    assert_allclose(model.predict_proba([[0.0]])[0, 1], 0.02, atol=0.01)
+    assert_allclose(model.predict_proba([[0.0]])[0, 1], 0.02, atol=0.02)  # .37 without
 
 
 def test_merged_and_unmerged_fits_agree():

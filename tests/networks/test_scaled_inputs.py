@@ -2,7 +2,6 @@ import numpy as np
 import torch
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_digits
-from torch import nn
 
 from due import DUE, DUEClassifier, constrain
 from due.gp import InducingGP, Softmax
@@ -51,7 +50,7 @@ def test_the_loss_has_the_penalty():
     x, y = torch.randn(20, 3), torch.arange(20) % 2
     f = ScaledInputs(FCResNet(3, 8, 1), 3)
     model = DUE(f, InducingGP(torch.randn(4, 8), 2), Softmax(2), n_data=20).eval()
-    plain = DUE(nn.Sequential(f), model.gp, model.likelihood, n_data=20).eval()
+    plain = DUE(f.f, model.gp, model.likelihood, n_data=20).eval()  # all scales are 1
     assert_allclose((model(x, y) - plain(x, y)).item(), 3 * PENALTY, rtol=1e-4)
 
 

@@ -30,8 +30,8 @@ NOTES = (
     "score,\nfor others the best of their scores on this pair, found with hindsight. Same panel: "
     "DUE's OOD score on\nthe other method's network. Third: the best score of that column on "
     "foreign images that no choice\nwas made with. Mistakes: AUROC of the entropy for wrong "
-    "answers. Runtime: wall clock\nof an epoch ÷ softmax's, of use only if the machine was idle.\nAs printed: the paper's WRN-28-10, CIFAR-10 "
-    "against SVHN, AUROC by entropy.",
+    "answers. Runtime: wall clock\nof an epoch ÷ softmax's, of use only if the machine was idle."
+    "\nAs printed: the paper's WRN-28-10, CIFAR-10 against SVHN, AUROC by entropy.",
 )
 
 

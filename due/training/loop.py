@@ -47,7 +47,7 @@ class DivergenceError(FloatingPointError):
 
 @dataclass
 class History:
-    """What each epoch brought; `best_epoch` counts from 0, None if no validation was finite."""
+    """What each epoch brought; `best_epoch` counts from 0, None without held-out rows."""
 
     loss: list[float] = field(default_factory=list)  # mean over the rows of the epoch
     validation: list[float | None] = field(default_factory=list)  # None: it was not finite
@@ -315,8 +315,7 @@ class Run:
 
     def check_growth(self) -> None:
         """A loss that grew a thousandfold is finite, but nothing was learned."""
-        judged = math.isfinite(self.lowest)  # by held-out rows
-        last = self.lowest if judged else self.history.loss[-1]
+        last = self.lowest if self.history.validation else self.history.loss[-1]
         if not last <= GROWN * (1 + abs(self.first)):
             raise DivergenceError(
                 f"the loss grew from {self.first:.3g} in the first step to {last:.3g}. {REMEDY}"

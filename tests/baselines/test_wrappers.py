@@ -204,7 +204,7 @@ def test_an_answer_does_not_depend_on_the_rows_beside_it(moons, monkeypatch):
     X, y = moons
     model = MCDropout(SoftmaxClassifier(droppy, epochs=3), 4, random_state=0).fit(X, y)
     probs = model.predict_proba(X)
-    monkeypatch.setattr("due.estimators.network.ROWS", 7)
+    monkeypatch.setattr("due.rows.checks.ROWS", 7)
     assert_allclose(model.predict_proba(X[::-1])[::-1], probs, rtol=1e-12)
 
 

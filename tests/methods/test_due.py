@@ -1,4 +1,5 @@
 import copy
+import warnings
 from itertools import product
 from math import log, pi
 
@@ -10,6 +11,7 @@ from torch import nn
 from due.gp import Gaussian, InducingGP, Normal, Softmax, collapsed_bound
 from due.gp.kernels import KINDS
 from due.lipschitz import constrain
+from due.lipschitz.constrain import SilentNetworkWarning
 from due.methods import DUE, TreatmentDUE
 from due.networks import AppendTreatment, FCResNet
 from due.predictor import ClassPredictor, ValuePredictor
@@ -300,7 +302,9 @@ def network(kind):
             f, x = FCResNet(4, 10, depth=3, activation="elu"), 3 * normal(16, 4).float()
         for parameter in f.parameters():  # so that the bound binds
             parameter.data.mul_(3 if parameter.dim() > 1 else 1)
-    constrain(f, 0.9, x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SilentNetworkWarning)  # it is not: its weights are large
+        constrain(f, 0.9, x)
     f.train()
     for _ in range(3):  # batch-norm statistics, and v a few steps from convergence
         f(x)

@@ -208,7 +208,6 @@ SEQUENCES = [  # values, patience → epochs run, best epoch, stopped early
     ([1, 1, 1, 1], 2, 3, 0, True),  # a tie is no improvement
     ([1, 2, 3], 2, 3, 0, True),  # the last epoch is also the last chance
     ([math.nan, 2, math.nan, math.nan, 1], 2, 4, 1, True),
-    ([math.nan, math.nan, 1], 2, 2, None, True),
     ([math.nan, math.nan, 1], 3, 3, 2, False),
     ([math.inf, 1], None, 2, 1, False),
     ([2, -math.inf, 1], None, 3, 1, False),
@@ -221,8 +220,12 @@ def test_early_stopping(values, patience, n, best, stopped):
     history = step_through(method, len(values), patience=patience)
     assert len(history.loss) == len(history.validation) == len(method.batches) == n
     assert (history.best_epoch, history.stopped_early) == (best, stopped)
-    kept = n if best is None else best + 1  # θ ← 0.9 θ in each epoch
-    assert method.theta.item() == pytest.approx(0.9**kept)
+    assert method.theta.item() == pytest.approx(0.9 ** (best + 1))  # θ ← 0.9 θ in each epoch
+
+
+def test_a_held_out_loss_that_is_never_finite_is_a_divergence():
+    with pytest.raises(DivergenceError, match="to inf"):
+        step_through(Recorder([math.nan, math.nan, 1]), 3, patience=2)
 
 
 def test_without_held_out_rows_all_epochs_are_run():

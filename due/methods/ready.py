@@ -41,7 +41,7 @@ def ready(model: Model) -> Model:
     small = isinstance(f, nn.Module) and _convolves(f)
     model = model.requires_grad_(False).double().eval()
     if small:
-        model.f = Staged(f) if hasattr(f, "stages") else Convolutional(f)
+        model.f = (Staged(f) if hasattr(f, "stages") else Convolutional(f)).eval()
     return model
 
 

@@ -315,7 +315,9 @@ class Run:
 
     def check_growth(self) -> None:
         """A loss that grew a thousandfold is finite, but nothing was learned."""
-        last = self.lowest if self.history.validation else self.history.loss[-1]
+        history = self.history
+        kept = -1 if history.best_epoch is None else history.best_epoch
+        last = max(history.loss[kept], self.lowest if history.validation else -math.inf)
         if not last <= GROWN * (1 + abs(self.first)):
             raise DivergenceError(
                 f"the loss grew from {self.first:.3g} in the first step to {last:.3g}. {REMEDY}"

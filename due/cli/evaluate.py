@@ -18,8 +18,8 @@ from due.cli.tables import (
 
 HELP = """Measure a model on a table whose target is known.
 
-A row of the table it was fitted on is measured only if --part says so: the default, test, takes
-rows that it has not seen. Of another table, give --part all.
+All rows are measured. If the model was fitted on this table, give --part test, which takes the
+rows that it has not seen.
 """
 INFO = "What a model folder holds: task, columns, settings, what was measured, changed files."
 

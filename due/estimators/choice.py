@@ -15,7 +15,7 @@ from due.rows.randomness import own_randomness
 from due.training.loop import DivergenceError
 
 Arguments = Mapping[str, Any]
-LEARNED = ("model_", "predictor_", "history_", "row_shape_")
+LEARNED = ("model_", "predictor_", "history_", "row_shape_", "_proof")
 
 
 class Choosing:

@@ -30,6 +30,7 @@ from due.rows.checks import (
 from due.rows.randomness import own_randomness, seeded, single_precision
 from due.rows.scale import Floats, Scale, fit_input_scale
 from due.rows.source import Rows, Table, n_steps, split
+from due.storage import probe
 from due.storage.estimator import Found, Memory, SavedEstimator, Tensors, recall_columns
 from due.storage.limits import Limit
 from due.storage.model import constrained, describe, load_state, rebuild
@@ -351,8 +352,8 @@ def learn_rows(
         known, apart = _set_apart(estimator, known, held_out, seed)
         learn(estimator, known, held_out, T, anew, seed)
         if apart is not None:
-            estimator.model_.calibrate(apart)
-            estimator.predictor_ = _ready(estimator)
+            estimator.model_.calibrate(apart, estimator.predictor_.model)
+            estimator._proof = probe.take(estimator)
 
 
 def _set_apart(
@@ -421,7 +422,7 @@ def _learn(
         more["held_out"] = value
     chosen = getattr(model, "chosen", {})
     estimator.history_ = {**more, **chosen, "rows": n, **asdict(history)}
-    estimator.predictor_ = _ready(estimator)
+    _make_ready(estimator)
     x, y, *_ = known.some(SEEN, seed)
     if len(x) >= FEWEST and not estimator._explains(x, y):
         warnings.warn(
@@ -431,9 +432,11 @@ def _learn(
         )
 
 
-def _ready(estimator: Any) -> Predictor:
-    """What answers from raw rows."""
-    return estimator._wrap(estimator.model_.predictor()).to(estimator.device).eval()
+def _make_ready(estimator: Any) -> None:
+    """Give it what answers from raw rows, and the answers that a saved copy has to give again."""
+    ready = estimator._wrap(estimator.model_.predictor())
+    estimator.predictor_ = ready.to(estimator.device).eval()
+    estimator._proof = probe.take(estimator)
 
 
 def better_than_mean(mean: Floats, y: Floats) -> bool:

@@ -9,6 +9,7 @@ from numpy.linalg import LinAlgError
 from torch import Tensor
 
 LARGEST_JITTER = 1e-2
+SMALL = 64  # rows of a triangle that is inverted at once
 
 
 class JitterWarning(UserWarning):
@@ -27,6 +28,20 @@ def cholesky(K: Float[Tensor, "T M M"], jitter: float) -> Float[Tensor, "T M M"]
     if torch.compiler.is_compiling():  # a compiled graph cannot branch: it answers NaN instead
         return L.masked_fill((info > 0)[:, None, None], torch.nan)
     return L if not info.any() else _grow(K, eye, jitter)
+
+
+def inverse_of_lower(L: Float[Tensor, "M M"]) -> Float[Tensor, "M M"]:
+    """L⁻¹ by halves, [[A, 0], [C, B]]⁻¹ = [[A⁻¹, 0], [−B⁻¹ C A⁻¹, B⁻¹]]: a third of the work."""
+    half = len(L) // 2
+    if half < SMALL:
+        eye = torch.eye(len(L), dtype=L.dtype, device=L.device)
+        return torch.linalg.solve_triangular(L, eye, upper=False)
+    A, C, B = L[:half, :half], L[half:, :half], L[half:, half:]
+    A_inv, B_inv = inverse_of_lower(A), inverse_of_lower(B)
+    inverse = torch.zeros_like(L)
+    inverse[:half, :half], inverse[half:, half:] = A_inv, B_inv
+    inverse[half:, :half] = -B_inv @ (C @ A_inv)
+    return inverse
 
 
 def whiten(K: Float[Tensor, "T M P"], jitter: float) -> Float[Tensor, "T M N"]:

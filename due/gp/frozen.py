@@ -187,8 +187,11 @@ class FrozenClasses(Frozen):
     by_entropy = True  # what `uncertainty` is
 
     def probabilities(self, h: Features) -> Values:
-        """E[softmax(f)]; in float32 a row's answer would depend on its place in the batch."""
-        return self.likelihood.predictive(*self.gp(h))
+        """E[softmax(f)], of three classes or more in float32."""
+        mean, var = self.gp(h)
+        if mean.shape[-1] > 2:
+            mean, var = (mean - mean.amax(-1, keepdim=True)).float(), var.float()
+        return self.likelihood.predictive(mean, var).to(outward(h))
 
     def energy(self, h: Features) -> PerRow:
         """−log Σ_t exp E[f_t]."""

@@ -36,7 +36,8 @@ SPACING = 0.8  # of the first nodes: the Gumbel distribution needs no closer one
 TRIALS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # shares of the range at which the maximum may begin
 FLOOR = 1e-30  # of a distribution function, so that float32 holds its logarithm
 FAR = 8.0  # standard deviations × √2, beyond which exp(−z²) is slow to compute and 0
-CACHE = 2**16  # values of F held at once
+CACHE = 2**16  # values of F held at once: two threads at most share them, by halves
+VECTOR = 16  # rows of a block are a multiple
 QUADRATURE = 129  # nodes for two classes, over ±7 standard deviations
 RARE = 5.0  # a class that stays so far below the largest has a closed form
 SKIP = 4.0  # classes that stay so far below it are small parts of a sum, and taken together
@@ -147,10 +148,17 @@ def _of_rows(mean: Tensor, var: Tensor, integrate: Integrate) -> Integrals:
 
 
 def _of_blocks(mean: Tensor, var: Tensor, n: int, integrate: Integrate) -> Integrals:
-    """Few rows at a time, so that what is computed stays in the processor's cache."""
-    rows = max(1, CACHE // (n * NODES))
+    """Few rows at a time, so that what is computed stays in the processor's cache.
+
+    And whole vectors of them: numbers that do not fill a vector register are rounded
+    by other code, and a row's answer would depend on its place among the others.
+    """
+    N, rows = len(mean), max(1, CACHE // (n * NODES * VECTOR)) * VECTOR
+    if missing := -N % VECTOR:
+        mean, var = (torch.cat([part, part[-1:].expand(missing, -1)]) for part in (mean, var))
     blocks = zip(mean.split(rows), var.split(rows), strict=True)
-    return Integrals(*map(torch.cat, zip(*(integrate(m, v, n) for m, v in blocks), strict=True)))
+    found = zip(*(integrate(m, v, n) for m, v in blocks), strict=True)
+    return Integrals(*(torch.cat(parts)[:N] for parts in found))
 
 
 def _of_block(mean: Tensor, var: Tensor, n: int, curved: bool) -> Integrals:
@@ -165,12 +173,12 @@ def _of_block(mean: Tensor, var: Tensor, n: int, curved: bool) -> Integrals:
     H = F.log().sum(-1).clamp_min(-80).exp() * dx  # Π_c F_c, of the maximum
     share = H[..., None] / F
     slope = slope * share  # F' Π_{j≠c} F_j
-    p, curvature = slope.sum(0), (bend * share).sum(0)
+    p, curvature = _over_nodes(slope), _over_nodes(bend * share)
     total = p.sum(-1, keepdim=True)  # 1 up to about 3e-4
-    inverse = ((-x).clamp_max(80).exp() * slope.sum(-1)).sum(0)[:, None] / total
+    inverse = _over_nodes((-x).clamp_max(80).exp() * slope.sum(-1))[:, None] / total
     found = (p / total)[:, :n], (curvature / total)[:, :n]
     p, curvature = _with_rare(mean, var, low, *found, inverse)
-    log_sum = rest + x[-1] - H.sum(0) + H[-1] / 2
+    log_sum = rest + x[-1] - _over_nodes(H) + H[-1] / 2
     return Integrals(log_sum + top[:, 0] - GAMMA, p, curvature)
 
 
@@ -193,6 +201,16 @@ def _distribution(away: Tensor, var: Tensor, curved: bool) -> tuple[Tensor, Tens
         if curved:
             bend.addcmul_(density * z, scaled[c] * r[c])
     return F.clamp_min(FLOOR), slope, bend
+
+
+def _over_nodes(values: Tensor) -> Tensor:
+    """The sum over the first dimension, in the same order for every row, unlike that of torch."""
+    while (n := len(values)) > 1:
+        half, last = n // 2, values[-1]
+        values = values[:half] + values[half : 2 * half]
+        if n % 2:
+            values[0] += last
+    return values[0]
 
 
 def _matter(mean: Tensor, var: Tensor) -> Tensor:

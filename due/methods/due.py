@@ -379,23 +379,27 @@ class DUE(DeepGP):
         self._refer(source, seed)
 
     @torch.no_grad()
-    def calibrate(self, source: Source) -> None:
+    def calibrate(self, source: Source, predictor: FrozenClasses | FrozenValues) -> None:
         """Keep the OOD scores of rows that had no part in training, for p-values.
+
+        `predictor` is that of this model; it then knows them too.
 
         If there are several views, half of the rows rank these and the other half make p-values:
         the combined score is then a fixed function for the latter, and their p-values are exact.
         """
-        frozen, n = self.predictor(), len(source)
+        n = len(source)
         rows = (x.double() for x in self._some(source, n, seed=0))
-        if not len(self.view_mean):
-            scores = [frozen.foreign(*frozen.look(x)) for x in rows]
-            self.calibration = torch.cat(scores).sort().values
-            return
-        panel = self._panel()
-        seen = (look(frozen.f, x) for x in rows)
-        views = torch.cat([panel.views(frozen.energy(h), stages) for h, stages in seen])
-        self.view_known = views[: n // 2].sort(0).values
-        self.calibration = self._panel()(views[n // 2 :]).sort().values
+        if len(self.view_mean):
+            panel = self._panel()
+            seen = (look(predictor.f, x) for x in rows)
+            views = torch.cat([panel.views(predictor.energy(h), stages) for h, stages in seen])
+            self.view_known = views[: n // 2].sort(0).values
+            predictor.panel = self._panel().double()
+            scores = predictor.panel(views[n // 2 :])
+        else:
+            scores = torch.cat([predictor.foreign(*predictor.look(x)) for x in rows])
+        self.calibration = scores.sort().values
+        predictor.calibration = self.calibration.double()
 
     def _panel(self) -> Panel:
         sizes = [int(size) for size in self.view_sizes]

@@ -243,5 +243,5 @@ def trained(
     file = out / "models" / f"{settings.preset}-{settings.data}-{kind}{M}-{seed}.pt"
     history = fit(method, source, settings.recipe, seed=seed, checkpoint=file, progress=progress)
     if isinstance(method, DUE) and settings.held:
-        method.calibrate(rows(settings).held)
+        method.calibrate(rows(settings).held, method.predictor())
     return Trained(method, history)

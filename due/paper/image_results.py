@@ -23,6 +23,7 @@ from due.experiments.layout import Table
 from due.gp.frozen import Frozen, FrozenClasses
 from due.gp.panel import Panel, has_stages, learn_directions, look
 from due.lipschitz import batch_norm_constants
+from due.methods.answer import entropy
 from due.methods.duq import DUQ
 from due.methods.method import device_of
 from due.methods.sngp import SNGP
@@ -284,7 +285,9 @@ def _energy(model: Any, h: Tensor) -> Tensor | None:
 def _scores(model: Any, h: Tensor) -> dict[str, Tensor]:
     """A method's own scores beside the entropy."""
     if isinstance(model, FrozenClasses):
-        return {"variance": model.gp(h).var.mean(1), "distance": model.distance(h)}
+        mean, var = model.gp(h)
+        plain = entropy(torch.softmax(mean, 1))
+        return {"variance": var.mean(1), "plain_entropy": plain, "distance": model.distance(h)}
     if isinstance(model, SNGP):
         return {"variance": model.gp(h).var.mean(1)}
     if isinstance(model, DUQ):

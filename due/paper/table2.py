@@ -75,6 +75,9 @@ def two_questions(lines: list[Json]) -> Table:
         "wrong answers, AUROC of the OOD score": [line["mistakes"][OURS] for line in lines],
         "foreign images, AUROC of the entropy": of(lines, "entropy"),
         "foreign images, AUROC of the OOD score": of(lines, OURS),
+        "foreign images, AUROC of the latent variance": of(lines, "variance"),
+        "foreign images, AUROC of the entropy without it": of(lines, "plain_entropy"),
+        "foreign images, AUROC of the energy": of(lines, "energy"),
     }
     for alpha in lines[0]["flagged"]:
         share = [line["flagged"][alpha] for line in lines]

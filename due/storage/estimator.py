@@ -42,6 +42,8 @@ class Found(NamedTuple):
 class SavedEstimator(BaseEstimator):
     """Abstract: an estimator that says what it learned, and takes it up again."""
 
+    _proof: probe.Proof | None = None  # answers for `save`, if `fit` has asked for them already
+
     @abstractmethod
     def _memory(self) -> Memory:
         """What was learned, beside the parameters."""
@@ -62,7 +64,7 @@ class SavedEstimator(BaseEstimator):
         the checksum covers them too. `copies` are more files for people to read, by name.
         """
         config, tensors = self._state()
-        form, answers = probe.take(self)
+        form, answers = self._proof or probe.take(self)
         config = {**(extra or {}), **config, **({"probe": form} if form else {})}
         files.save(path, config, {**tensors, **answers}, copies)
 

@@ -79,7 +79,7 @@ def load(path: str | Path, f: nn.Module | None = None) -> DUE:
     return model
 
 
-def _probe(model: DUE) -> tuple[probe.Form, dict[str, Tensor]]:
+def _probe(model: DUE) -> probe.Proof:
     """What the model says of made-up rows, if its network tells their shape."""
     known = getattr(model.f, "config", {}) if type(model.f) in NETWORKS.values() else {}
     if not known or model.training:

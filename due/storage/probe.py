@@ -23,9 +23,10 @@ QUESTIONS = ("predict_proba", "moments", "potential_outcomes")  # of wrappers an
 
 Arrays = dict[str, NDArray[np.float64]]
 Form = dict[str, Any]
+Proof = tuple[Form, dict[str, Tensor]]
 
 
-def take(model: Any) -> tuple[Form, dict[str, Tensor]]:
+def take(model: Any) -> Proof:
     """The form of an estimator's answers as JSON, and rows with the answers.
 
     Nothing if it cannot answer: a network may refuse rows that no data set has, such as one that
@@ -38,7 +39,7 @@ def take(model: Any) -> tuple[Form, dict[str, Tensor]]:
         return {}, {}
 
 
-def pack(form: Form, arrays: Arrays) -> tuple[Form, dict[str, Tensor]]:
+def pack(form: Form, arrays: Arrays) -> Proof:
     """The same as parts of a file; nothing if an answer is not finite."""
     if not all(np.isfinite(array).all() for array in arrays.values()):
         return {}, {}

@@ -352,10 +352,13 @@ class Run:
             ) from error
 
     def _restore(self, saved: dict[str, Any]) -> None:
+        constants = self._constants()
         self.method.load_state_dict(saved["method"])
         self.optimizer.load_state_dict(saved["optimizer"])
         if self.schedule is not None:
             self.schedule.load_state_dict(saved["schedule"])
+        if self._constants() != constants:
+            raise ValueError("its optimizer or schedule is not that of the recipe")
         self.scaler.load_state_dict(saved["scaler"])
         _set_random_state(saved["random"], self.device)
         self.history = History(**saved["history"])
@@ -370,7 +373,18 @@ class Run:
         if not self.epoch <= self.recipe.epochs or any(step < 0 for step in steps):
             raise ValueError(f"it is at epoch {self.epoch} of {self.recipe.epochs}")
 
+    def _constants(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """What the recipe says of optimizer and schedule, and no step changes."""
+        groups = self.optimizer.param_groups
+        schedule = {} if self.schedule is None else self.schedule.state_dict()
+        return [_without(group, "params", "lr") for group in groups], _without(schedule, *_MOVING)
 
+
+def _without(state: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in state.items() if name not in names}
+
+
+_MOVING = ("last_epoch", "_step_count", "_last_lr")  # of a schedule
 # as they are
 _PLAIN = (
     "best",

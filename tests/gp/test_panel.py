@@ -84,7 +84,7 @@ def model():
     f = WideResNet(10, 1, 1, stride=2)
     method = DUE(f, InducingGP(torch.zeros(6, 64), 3), Softmax(3))
     fit(method, Table(x[:600], y[:600]), Recipe(epochs=3, batch_size=64), progress=False)
-    method.calibrate(Table(x[600:900], y[600:900]))
+    method.calibrate(Table(x[600:900], y[600:900]), method.predictor())
     return method, x[900:]
 
 

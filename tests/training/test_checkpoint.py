@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from due.rows.source import Table
+from due.storage import checkpoint
 from due.storage.atomic import StorageError
 from due.training import Recipe, loop
 
@@ -143,6 +144,20 @@ def test_a_damaged_or_malicious_checkpoint_is_refused(tmp_path):
         with pytest.raises(StorageError, match=r"c\.pt cannot be read"):
             run(file)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(("part", "name"), [("optimizer", "weight_decay"), ("schedule", "eta_min")])
+def test_constants_that_the_recipe_did_not_give_are_refused(tmp_path, part, name):
+    """With a checksum made right again; found by the fuzzer, in 747303d training went on."""
+    file = tmp_path / "c.pt"
+    with pytest.raises(Interrupt):
+        run(file, interrupt_at=20)
+    saved = torch.load(file, weights_only=True)
+    where = saved[part]["param_groups"][0] if part == "optimizer" else saved[part]
+    where[name] = -1e9
+    checkpoint.write(file, saved.pop("settings"), saved)
+    with pytest.raises(StorageError, match="does not fit this run"):
+        run(file)
 
 
 def test_a_full_disk_keeps_the_checkpoint_before(tmp_path):

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from due.lipschitz.bounded import Bounded, bound, in_full
@@ -47,7 +47,13 @@ class SpectralNorm(Bounded):
     @property
     def weight(self) -> Tensor:
         """The bounded weight, W / max(1, σ/c)."""
-        if self.G is None and self.training and not _in_backward():
+        stepping = self.G is None and self.training and not _in_backward()
+        if stepping and self._is_plain_matrix:
+            W = self.raw_weight
+            with _no_autocast(W):
+                bounded: Tensor = _Stepped.apply(W, self.v, self.c)  # type: ignore[no-untyped-call]
+            return bounded
+        if stepping:
             self.step()
         return self.bounded_weight()
 
@@ -71,6 +77,14 @@ class SpectralNorm(Bounded):
         if self.G is None or not _alike(self.G, W):
             return self._times_scale(W)
         return _Held.apply(W, self.G, self.c)  # type: ignore[no-untyped-call]
+
+    @property
+    def _is_plain_matrix(self) -> bool:
+        """Whether `_Stepped` does: a matrix in full precision, bounded by itself."""
+        W = self.raw_weight
+        full = W.dtype == self.v.dtype and W.dtype in (torch.float32, torch.float64)
+        alone = not (self.partners or self.led or self.slack or torch.compiler.is_compiling())
+        return isinstance(self, nn.Linear) and full and alone
 
     def sigma(self) -> Tensor:
         """σ = max_g ‖A_g v_g‖; the gradient is that of uᵀA v with u = A v / σ and v fixed."""
@@ -148,6 +162,34 @@ class _Held(torch.autograd.Function):
         grad = grad if grad.stride() == W.stride() else torch.empty_like(W).copy_(grad)
         along = torch.where(k < 1, k.square() * _dot(grad, W) / -ctx.c, 0.0)
         return (grad * k).addcmul_(G, along), None, None
+
+
+class _Stepped(torch.autograd.Function):
+    """One power iteration of v, then k W with k = 1 / max(1, ‖W v‖/c), of a matrix W.
+
+    The gradient is that of `_Held` with G = u vᵀ, u = W v / ‖W v‖. What takes a layer twenty
+    small steps one by one is half of the time of a small network.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, W: Tensor, v: Tensor, c: float) -> Tensor:
+        w = torch.mv(W, v[0]) @ W
+        size = torch.linalg.vector_norm(w)
+        new = torch.where((size > 0) & (size < torch.inf), w / size, v[0])
+        v.copy_(new)
+        u = torch.mv(W, new)
+        sigma = torch.linalg.vector_norm(u)
+        k = (sigma / c).clamp_min_(1.0).reciprocal_()
+        ctx.save_for_backward(W, u, new, sigma, k)
+        ctx.c = c
+        return W * k
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        W, u, v, sigma, k = ctx.saved_tensors
+        along = torch.where(k < 1, (grad * W).sum() * k.square() / (-ctx.c * sigma), 0.0)
+        return torch.addr(grad * k, along * u, v), None, None
 
 
 def _alike(a: Tensor, b: Tensor) -> bool:

@@ -105,7 +105,8 @@ def _check_history(saved: dict[str, Any]) -> None:
         if not isinstance(values, list) or not numbers or len(values) not in lengths:
             raise ValueError(f"history.{name} is not one number per epoch")
     best = history["best_epoch"]
-    if not (best is None or (type(best) is int and 0 <= best < max(epochs, 1))):
+    judged = len(history["validation"])
+    if not (best is None or (type(best) is int and 0 <= best < judged)):
         raise ValueError(f"history.best_epoch is {best!r}")
     if saved["lowest"] != (math.inf if best is None else history["validation"][best]):
         raise ValueError(f"lowest is {saved['lowest']!r}, not the value of the best epoch")

@@ -470,3 +470,26 @@ def test_a_weight_well_below_the_bound_is_left_alone():
     assert twin.slack
     layer.release()
     assert "G" not in layer.state_dict() and not layer.slack
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [5.0, 0.1, 0.0])
+def test_the_short_way_of_a_matrix_is_the_long_way(dtype, size):
+    """A step of training in one function: the same weight, v and gradient as step by step."""
+    layer = nn.Linear(7, 9).to(dtype)
+    with torch.no_grad():
+        layer.weight *= size
+    constrain(layer, 0.9, torch.zeros(2, 7, dtype=dtype))
+    x, y = torch.randn(4, 7, dtype=dtype), torch.randn(4, 9, dtype=dtype)
+    start, found = layer.v.clone(), []
+    for in_steps in (False, True):
+        layer.v.copy_(start)
+        if in_steps:
+            layer.step()
+            W = layer._times_scale(layer.raw_weight)
+        else:
+            W = layer.weight
+        (gradient,) = torch.autograd.grad((x @ W.mT * y).sum(), layer.raw_weight)
+        found.append((W.detach(), layer.v.clone(), gradient))
+    for short, long in zip(*found, strict=True):
+        torch.testing.assert_close(short, long)

@@ -51,7 +51,7 @@ def save(
     plain = {name: _plain(name, tensor) for name, tensor in tensors.items()}
     files = {name: text.encode() for name, text in copies.items()}
     full = {**config, **_signature(files)}
-    text = json.dumps(full, indent=2, allow_nan=False)
+    text = _readable(full)
     data = _sealed(safetensors.torch.save(plain, metadata={"due": text, "sha256": BLANK}))
     files = {FILE: data, "config.json": f"{text}\n".encode(), **files}
     try:
@@ -147,6 +147,21 @@ def _digest(data: bytes, digest: str) -> str | None:
 
 def _sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _readable(config: Mapping[str, Any], inside: int = 1) -> str:
+    """JSON with a line for each field, also of the fields inside the outermost ones."""
+    space = "  " * (1 - inside)
+    fields = (
+        f"{space}  {json.dumps(name)}: "
+        + (
+            _readable(value, inside - 1)
+            if inside and isinstance(value, Mapping) and value
+            else json.dumps(value, allow_nan=False)
+        )
+        for name, value in config.items()
+    )
+    return "{\n" + ",\n".join(fields) + f"\n{space}}}"
 
 
 def _signature(copies: dict[str, bytes]) -> dict[str, Any]:

@@ -476,7 +476,7 @@ def test_a_weight_well_below_the_bound_is_left_alone():
 @pytest.mark.parametrize("size", [5.0, 0.1, 0.0])
 def test_the_short_way_of_a_matrix_is_the_long_way(dtype, size):
     """A step of training in one function: the same weight, v and gradient as step by step."""
-    layer = nn.Linear(7, 9).to(dtype)
+    layer: Any = nn.Linear(7, 9).to(dtype)
     with torch.no_grad():
         layer.weight *= size
     constrain(layer, 0.9, torch.zeros(2, 7, dtype=dtype))

@@ -200,7 +200,7 @@ def text(lines: dict[str, list[dict[str, Any]]]) -> str:
     widths = [max(len(row[i]) for row in [shown, *rows]) for i in range(len(shown))]
     return "\n".join(
         "  ".join(cell.ljust(w) if i < 3 else cell.rjust(w) for i, (cell, w) in
-                  enumerate(zip(row, widths, strict=True)))
+                  enumerate(zip(row, widths, strict=True))).rstrip()
         for row in [shown, *rows]
     )  # fmt: skip
 

@@ -33,6 +33,7 @@ from due.storage.atomic import StorageError
 from due.training import Recipe
 
 WIDE = 4096  # bytes of a label
+MANY = 32  # classes, which share a covariance by default
 
 
 class ClassUncertainty(NamedTuple):
@@ -135,8 +136,9 @@ class DUEClassifier(OnData, Classifier):
         One length scale and output scale for all classes: as good in our measurements, and one
         Cholesky factor instead of one per class. False has one of each per class, as the paper.
     shared_covariance
-        With a shared kernel, one covariance of q(U) for all classes: as good, and it makes a
-        thousand classes affordable. Without, each class has its own, as in the paper.
+        With a shared kernel, one covariance of q(U) for all classes, which makes a thousand of
+        them affordable. False has one per class, as the paper, and is better calibrated. None
+        shares it from 32 classes on.
     inducing
         Inducing points "free" in feature space, as the paper has them, "tied" to the features of
         training rows, or "refreshed" from these every 10 steps; see `due.DUE`.
@@ -184,7 +186,7 @@ random_state, device, verbose
     n_inducing: int | None = argument(None, or_none(check_whole))
     kernel: str = argument("rbf", one_of(KINDS))
     shared_kernel: bool = argument(True, check_flag)
-    shared_covariance: bool = argument(True, check_flag)
+    shared_covariance: bool | None = argument(None, or_none(check_flag))
     inducing: str = argument("free", one_of(INDUCING))
     placement: str = argument("kmeans", one_of(PLACEMENTS))
     column_scales: bool = argument(True, check_flag)
@@ -203,7 +205,8 @@ random_state, device, verbose
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> DUE:
         M = self.n_inducing or min(100, max(50, T))
         Z = torch.zeros(inducing(M, n), J)
-        one_S = self.shared_kernel and self.shared_covariance
+        one_S = T >= MANY if self.shared_covariance is None else self.shared_covariance
+        one_S = self.shared_kernel and one_S
         shared = {"shared_kernel": self.shared_kernel, "shared_covariance": one_S}
         gp = InducingGP(Z, T, kernel=self.kernel, **shared)
         softmax = Softmax(T, self.probabilities, self.samples)

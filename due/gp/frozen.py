@@ -187,9 +187,9 @@ class FrozenClasses(Frozen):
     by_entropy = True  # what `uncertainty` is
 
     def probabilities(self, h: Features) -> Values:
-        """E[softmax(f)], of three classes or more in float32."""
+        """E[softmax(f)]; the integral of three classes or more is in float32."""
         mean, var = self.gp(h)
-        if mean.shape[-1] > 2:
+        if mean.shape[-1] > 2 and self.likelihood.method == "exact":
             mean, var = (mean - mean.amax(-1, keepdim=True)).float(), var.float()
         return self.likelihood.predictive(mean, var).to(outward(h))
 

@@ -57,6 +57,7 @@ class History:
     stopped_early: bool = False
 
 
+@torch.enable_grad()
 def fit(
     method: Method,
     source: Source,

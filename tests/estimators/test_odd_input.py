@@ -246,3 +246,14 @@ def test_many_classes_cost_little_more_than_few():
     rounds = [(seconds(10), seconds(300)) for _ in range(2)]
     few, many = (min(times) for times in zip(*rounds, strict=True))
     assert many < 10 * few
+
+
+@pytest.mark.parametrize("kind", [DUEClassifier, SoftmaxClassifier])
+def test_a_fit_where_gradients_are_off_is_the_same(kind):
+    """A raw error of torch in 747303d."""
+    arguments = FAST if kind is DUEClassifier else {"epochs": 2, "random_state": 0}
+    want = kind(**arguments).fit(X, C).predict_proba(X)
+    with torch.no_grad():
+        got = kind(**arguments).fit(X, C)
+        assert not torch.is_grad_enabled()
+    assert_array_equal(got.predict_proba(X), want)

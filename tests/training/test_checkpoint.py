@@ -160,6 +160,19 @@ def test_constants_that_the_recipe_did_not_give_are_refused(tmp_path, part, name
         run(file)
 
 
+def test_a_best_epoch_that_nobody_judged_is_refused(tmp_path):
+    """A raw IndexError in 747303d."""
+    file = tmp_path / "c.pt"
+    with pytest.raises(Interrupt):
+        run(file, interrupt_at=20)
+    saved = torch.load(file, weights_only=True)
+    assert saved["history"]["best_epoch"] is not None
+    saved["history"]["validation"] = []
+    checkpoint.write(file, saved.pop("settings"), saved)
+    with pytest.raises(StorageError, match=r"best_epoch is \d"):
+        run(file)
+
+
 def test_a_full_disk_keeps_the_checkpoint_before(tmp_path):
     file = tmp_path / "c.pt"
     with pytest.raises(Interrupt):

@@ -20,7 +20,7 @@ FIRST, SECOND, THIRD = "var(--first)", "var(--second)", "var(--third)"
 COLOURS = (FIRST, SECOND, THIRD, QUIET)
 DASHES = ([1, 0], [6, 3], [2, 2], [1, 0])
 SVG = "http://www.w3.org/2000/svg"
-PERCENT = ".0%"
+PERCENT = ".1~%"  # 2.5%, 10%
 NO_TEXT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 CONFIG: dict[str, Any] = {
     "background": None,
@@ -39,6 +39,7 @@ CONFIG: dict[str, Any] = {
         "titleFontWeight": "normal",
         "titlePadding": 8,
         "tickCount": 5,
+        "labelFlush": False,  # at the end of an axis too, a label is below its tick
     },
 }
 Values = list[dict[str, Any]]

@@ -1,6 +1,6 @@
 """`due predict` and `due effect`: a table with predictions, by chunks."""
 
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -47,113 +47,52 @@ Explain = Annotated[
 Rows = Annotated[int | None, number("Rows per chunk.", "up to 10000")]
 
 
-def predict(
-    model: Folder,
-    data: Data,
-    out: Out = "-",
-    level: Level = 0.95,
-    explain: Explain = True,
-    escape: Escape = False,
-    chunk: Rows = None,
-    device: Device = "cpu",
-    separator: Separator = None,
-    encoding: Encoding = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Predict the rows of a table."""
-    _run(
-        model,
-        data,
-        out,
-        level,
-        explain,
-        escape,
-        chunk,
-        device,
-        separator,
-        encoding,
-        as_json,
-        quiet,
-        debug,
-        effects=False,
-    )
+def _command(effects: bool) -> Callable[..., None]:
+    """The command that writes predictions, or effects: both take the same options."""
+
+    def run(
+        model: Folder,
+        data: Data,
+        out: Out = "-",
+        level: Level = 0.95,
+        explain: Explain = True,
+        escape: Escape = False,
+        chunk: Rows = None,
+        device: Device = "cpu",
+        separator: Separator = None,
+        encoding: Encoding = None,
+        as_json: Json = False,
+        quiet: Quiet = False,
+        debug: Debug = False,
+    ) -> None:
+        with one_line_errors(debug):
+            check_folder(model)
+            if not 0 < level < 1:
+                raise ValueError(f"--level {level} is not between 0 and 1; 0.95 is usual")
+            if as_json and out == "-":
+                raise ValueError("--json prints a summary: give the table a file by --out")
+            from due.tables.command import predict_file
+
+            found = predict_file(
+                model,
+                data,
+                out,
+                reading={"separator": separator, "encoding": encoding, "rows": chunk},
+                predicting={"alpha": 1 - level, "explain": explain},
+                escape=escape,
+                device=device,
+                effects=effects,
+            )
+            if as_json:
+                typer.echo(as_text(found))
+                return
+            say = tell(quiet)
+            for sentence, n in found["odd"].items():
+                say(f"odd: {sentence} in {n:,} rows")
+            what = f"average effect {found['average_effect']:.4g}; " if effects else ""
+            say(f"{found['rows']:,} rows, {found['foreign']:,} of them foreign; {what}in {out}")
+
+    return run
 
 
-def effect(
-    model: Folder,
-    data: Data,
-    out: Out = "-",
-    level: Level = 0.95,
-    explain: Explain = True,
-    escape: Escape = False,
-    chunk: Rows = None,
-    device: Device = "cpu",
-    separator: Separator = None,
-    encoding: Encoding = None,
-    as_json: Json = False,
-    quiet: Quiet = False,
-    debug: Debug = False,
-) -> None:
-    """Effects of the treatment per row."""
-    _run(
-        model,
-        data,
-        out,
-        level,
-        explain,
-        escape,
-        chunk,
-        device,
-        separator,
-        encoding,
-        as_json,
-        quiet,
-        debug,
-        effects=True,
-    )
-
-
-def _run(
-    model: Path,
-    data: str,
-    out: str,
-    level: float,
-    explain: bool,
-    escape: bool,
-    chunk: int | None,
-    device: str,
-    separator: str | None,
-    encoding: str | None,
-    as_json: bool,
-    quiet: bool,
-    debug: bool,
-    effects: bool,
-) -> None:
-    with one_line_errors(debug):
-        check_folder(model)
-        if not 0 < level < 1:
-            raise ValueError(f"--level {level} is not between 0 and 1; 0.95 is usual")
-        if as_json and out == "-":
-            raise ValueError("--json prints a summary: give the table a file by --out")
-        from due.tables.command import predict_file
-
-        found = predict_file(
-            model,
-            data,
-            out,
-            reading={"separator": separator, "encoding": encoding, "rows": chunk},
-            predicting={"alpha": 1 - level, "explain": explain},
-            escape=escape,
-            device=device,
-            effects=effects,
-        )
-        if as_json:
-            typer.echo(as_text(found))
-            return
-        say = tell(quiet)
-        for sentence, n in found["odd"].items():
-            say(f"odd: {sentence} in {n:,} rows")
-        what = f"average effect {found['average_effect']:.4g}; " if effects else ""
-        say(f"{found['rows']:,} rows, {found['foreign']:,} of them foreign; {what}in {out}")
+predict, effect = _command(effects=False), _command(effects=True)

@@ -31,9 +31,11 @@ GUMBEL = (  # weight, mean, standard deviation: −log F is e⁻ˣ within 0.4 % 
     (0.0230922826344587, 3.390470971981423, 1.751031421723917),
     (0.0025921671051684215, 4.641320905010253, 2.5175308262703897),
 )
+NORMALS = torch.tensor(GUMBEL, dtype=torch.float64).mT[..., None, None]
 NODES = 24
 SPACING = 0.8  # of the first nodes: the Gumbel distribution needs no closer ones
-TRIALS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)  # shares of the range at which the maximum may begin
+STEPS = torch.linspace(0, 1, NODES, dtype=torch.float64)[:, None]
+TRIALS = torch.arange(1, 8, dtype=torch.float64)[:, None] / 10  # of the range, where it may begin
 FLOOR = 1e-30  # of a distribution function, so that float32 holds its logarithm
 FAR = 8.0  # standard deviations × √2, beyond which exp(−z²) is slow to compute and 0
 CACHE = 2**17  # values of F held at once: up to four threads share them, by nodes
@@ -170,15 +172,16 @@ def _of_block(mean: Tensor, var: Tensor, n: int, curved: bool) -> Integrals:
     x, dx, rest = _nodes(m.detach(), v.detach(), low)  # (nodes, N)
     blur = (0.81 * (dx[0].square() - 1)).clamp_min(0)[:, None]  # for what is too sharp for them
     F, slope, bend = _distribution(x[..., None] - m, torch.maximum(v, blur), curved)
-    H = F.log().sum(-1).clamp_min(-80).exp() * dx  # Π_c F_c, of the maximum
+    H = F.log().sum(-1).clamp_min_(-80).exp_() * dx  # Π_c F_c, of the maximum
     share = H[..., None] / F
-    slope = slope * share  # F' Π_{j≠c} F_j
-    p, curvature = _over_nodes(slope), _over_nodes(bend * share)
-    total = p.sum(-1, keepdim=True)  # 1 up to about 3e-4
-    inverse = _over_nodes((-x).clamp_max(80).exp() * slope.sum(-1))[:, None] / total
-    found = (p / total)[:, :n], (curvature / total)[:, :n]
-    p, curvature = _with_rare(mean, var, low, *found, inverse)
-    log_sum = rest + x[-1] - _over_nodes(H) + H[-1] / 2
+    slope.mul_(share)  # F' Π_{j≠c} F_j
+    inverse = (-x).clamp_max_(80).exp_() * slope.sum(-1)
+    parts = [slope, bend * share, inverse[..., None], H[..., None]]
+    sums = _over_nodes(torch.cat(parts, -1)).split([part.shape[-1] for part in parts], -1)
+    total = sums[0].sum(-1, keepdim=True)  # 1 up to about 3e-4
+    p, curvature, inverse = (each / total for each in sums[:3])
+    p, curvature = _with_rare(mean, var, low, p[:, :n], curvature[:, :n], inverse)
+    log_sum = rest + x[-1] - sums[3][:, 0] + H[-1] / 2
     return Integrals(log_sum + top[:, 0] - GAMMA, p, curvature)
 
 
@@ -187,9 +190,7 @@ def _distribution(away: Tensor, var: Tensor, curved: bool) -> tuple[Tensor, Tens
 
     Rows and classes come last, so that each sum works on long stretches of memory.
     """
-    weight, centre, std = torch.tensor(GUMBEL, dtype=var.dtype, device=var.device).mT[
-        ..., None, None
-    ]
+    weight, centre, std = NORMALS.to(var)
     r = (2 * (var + std.square())).rsqrt()  # (6, N, n)
     shift, scaled = -centre * r, weight / sqrt(pi) * r
     F, slope, bend = torch.full_like(away, 0.5), torch.zeros_like(away), torch.zeros_like(away)
@@ -200,7 +201,7 @@ def _distribution(away: Tensor, var: Tensor, curved: bool) -> tuple[Tensor, Tens
         slope.addcmul_(density, scaled[c])
         if curved:
             bend.addcmul_(density * z, scaled[c] * r[c])
-    return F.clamp_min(FLOOR), slope, bend
+    return F.clamp_min_(FLOOR), slope, bend
 
 
 def _over_nodes(values: Tensor) -> Tensor:
@@ -245,13 +246,12 @@ def _nodes(mean: Tensor, var: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tens
     x = low + a (exp(k t) − 1) for t in [0, 1], where k is 0 if the range is small. `low` (N, 1) is
     where the maximum hardly ever is lower.
     """
-    T, dtype, device = mean.shape[-1], mean.dtype, mean.device
-    trials = torch.tensor(TRIALS, dtype=dtype, device=device)[:, None]
-    t = torch.linspace(0, 1, NODES, dtype=dtype, device=device)[:, None]
+    T = mean.shape[-1]
+    trials, t = TRIALS.to(mean), STEPS.to(mean)
     high, low = (mean + _root(var, 16 + 2 * log(T), (log(T) + 8) ** 2)).amax(-1), low[:, 0]
     trial = low + (high - low) * trials  # (trials, N)
     z = (trial[..., None] - (mean + GAMMA)) * (2 * var + pi**2 / 3).rsqrt()
-    log_H = (1 + torch.erf(z)).clamp_min_(2e-12).log_().sum(-1)  # roughly, and T log 2 too large
+    log_H = torch.erf(z).add_(1).clamp_min_(2e-12).log_().sum(-1)  # roughly, and T log 2 too large
     low = torch.where(log_H < T * log(2) - 14, trial, low).amax(0)
     span = high - low
     excess = (span / (SPACING * (NODES - 1))).clamp_min(1).log()

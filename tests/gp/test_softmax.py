@@ -240,6 +240,7 @@ def test_gradients_of_the_deterministic_loss(T):
     check = torch.autograd.gradcheck
     assert check(lambda m, v: likelihood.expected_log_prob(m, v, y), (mean, var), **close)
     assert check(likelihood.predictive, (mean, var), **close)
+    assert check(softmax.expected_entropy, (mean, var), **close)
 
 
 def test_nothing_touches_the_global_random_state():

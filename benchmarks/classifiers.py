@@ -2,7 +2,7 @@
 
 1. Ten sets: accuracy, NLL, ECE, the mean of the largest probability ("said") and seconds of a fit.
    "before" is the default of 0.1: a kernel per class, 100 inducing points, 10 random samples in the
-   loss, no column scales, all rows trained on. For samples in the present one see sampling.py.
+   loss, no column scales, all rows trained on. For the present one without samples see sampling.py.
 2. 100 and 1,000 classes: the same, and milliseconds per row of `predict_proba`.
 3. The targets of classification, each with what was measured when it was set and with what is
    measured now: 26 classes, columns that do not matter, the class integral beside the quasi-Monte

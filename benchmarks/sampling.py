@@ -1,6 +1,6 @@
 """The ELBO of a classifier integrated exactly, or by the paper's 10 samples: does it matter?
 
-`DUEClassifier` with its defaults and with `samples=10` on four sets: accuracy, NLL, ECE and CPU
+`DUEClassifier` with its defaults and with `samples=None` on four sets: accuracy, NLL, ECE and CPU
 seconds of a fit, means over seeds with the standard error of the paired difference, and the loss of
 every epoch as a figure. The seeds begin at 10.
 

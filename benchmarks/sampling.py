@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from class_sets import SETS, Split, has_clothes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 
 from due import DUEClassifier
 from due.experiments.journal import Journal
@@ -29,6 +30,10 @@ from due.metrics import accuracy, ece, nll
 FIRST = 10  # seed
 NAMES = ("digits", "moons", "26 blobs", "clothes 14 × 14")
 WAYS: dict[str, int | None] = {"exact": None, "10 samples": 10}
+STYLES: dict[str, dict[str, Any]] = {  # one line on top of the other
+    "exact": {"color": "C0", "lw": 3, "alpha": 0.4},
+    "10 samples": {"color": "C1", "lw": 0.8, "ls": "--"},
+}
 Numbers = dict[str, Any]
 
 
@@ -109,12 +114,13 @@ def draw(found: dict[str, dict[str, list[Numbers]]]) -> Figure:
     figure = Figure(figsize=(3.2 * len(found), 3), layout="constrained")
     panels = figure.subplots(1, len(found), squeeze=False)[0]
     for axes, (name, ways) in zip(panels, found.items(), strict=True):
-        for (way, each), color in zip(ways.items(), ("C0", "C1"), strict=True):
+        for way, each in ways.items():
             for i, numbers in enumerate(each):
                 epochs = np.arange(1, 1 + len(numbers["loss"]))
-                label = way if i == 0 else None
-                axes.plot(epochs, numbers["loss"], color=color, lw=0.8, alpha=0.7, label=label)
+                axes.plot(epochs, numbers["loss"], **STYLES[way], label=way if i == 0 else None)
         axes.set(title=name, xlabel="epoch", yscale="log")
+        for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+            axis(FuncFormatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "1235" else ""))
     panels[0].set_ylabel("−ELBO / N")
     panels[0].legend(frameon=False)
     return figure

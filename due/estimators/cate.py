@@ -48,6 +48,7 @@ Arguments = dict[str, Any]
 BEFORE: Arguments = {"inducing": "free", "layers": 3, "dropout": 0.1, "column_scales": False}
 FREE: Arguments = {**BEFORE, "column_scales": True}
 EXACT: Arguments = {**FREE, "bound": "exact", "dropout": 0.0}
+UNSCALED: Arguments = {**EXACT, "column_scales": False}
 INPUTS: Arguments = {**EXACT, "layers": 0}
 ON_DATA: Arguments = {"bound": "auto", "inducing": "tied"}  # in place of exact inference
 MOST_EXACT = 1000  # rows of the candidates with exact inference
@@ -84,10 +85,11 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     own_scale
         Learn a length scale for t apart from that of the features.
     inducing, layers, dropout, column_scales
-        Left to candidates if all are None and the bound is "auto". Three are trained, and the one
+        Left to candidates if all are None and the bound is "auto". Four are trained, and the one
         under which held-out people are most probable is kept: "free" has free inducing points and
-        dropout; "exact" has exact inference and no dropout; "inputs" has exact inference and no
-        network, so it is a GP with a length scale per column. All learn a scale per column of X.
+        dropout; "exact" has exact inference and no dropout; "unscaled" is like it; "inputs" has
+        exact inference and no network, so it is a GP with a length scale per column. All but
+        "unscaled" learn a scale per column of X.
         From 1,001 people to learn from on, inducing points on the data take the place of exact
         inference; beyond 5,000 nothing is chosen. If one of the four is given, they mean: where
         inducing points are, as in `DUERegressor` ("free"); layers of the default encoder (3; 0 is
@@ -232,7 +234,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
             return {"given": {**BEFORE, **given}}
         if n > COLLAPSED_ROWS:
             return {"free": BEFORE}
-        candidates = {"free": FREE, "exact": EXACT}
+        candidates = {"free": FREE, "exact": EXACT, "unscaled": UNSCALED}
         if self.extractor is None:
             candidates["inputs"] = INPUTS
         if n > MOST_EXACT:

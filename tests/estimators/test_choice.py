@@ -125,9 +125,9 @@ def test_without_a_network_it_is_gp_regression_on_scaled_inputs():
 
 def test_candidates_follow_the_number_of_people_and_what_is_given():
     few, many, too_many = (DUECATE()._candidates(n) for n in (1000, 1001, 5001))
-    assert list(few) == list(many) == ["free", "exact", "inputs"]
+    assert list(few) == list(many) == ["free", "exact", "unscaled", "inputs"]
     assert few["exact"]["bound"] == "exact" and many["exact"]["inducing"] == "tied"
     assert many["free"] == few["free"] and list(too_many) == ["free"]
-    assert list(DUECATE(lambda shape: None)._candidates(100)) == ["free", "exact"]
+    assert list(DUECATE(lambda shape: None)._candidates(100)) == ["free", "exact", "unscaled"]
     (given,) = DUECATE(dropout=0.3)._candidates(100).values()
     assert given == {"inducing": "free", "layers": 3, "dropout": 0.3, "column_scales": False}

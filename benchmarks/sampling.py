@@ -119,11 +119,16 @@ def draw(found: dict[str, dict[str, list[Numbers]]]) -> Figure:
                 epochs = np.arange(1, 1 + len(numbers["loss"]))
                 axes.plot(epochs, numbers["loss"], **STYLES[way], label=way if i == 0 else None)
         axes.set(title=name, xlabel="epoch", yscale="log")
-        for axis in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-            axis(FuncFormatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in "1235" else ""))
+        axes.yaxis.set_major_formatter(FuncFormatter(tick))
+        axes.yaxis.set_minor_formatter(FuncFormatter(tick))
     panels[0].set_ylabel("−ELBO / N")
     panels[0].legend(frameon=False)
     return figure
+
+
+def tick(value: float, _: int) -> str:
+    """Few numbers, and none of them as a power of ten."""
+    return f"{value:g}" if f"{value:e}"[0] in "1235" else ""
 
 
 if __name__ == "__main__":

@@ -87,9 +87,9 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     inducing, layers, dropout, column_scales
         Left to candidates if all are None and the bound is "auto". Four are trained, and the one
         under which held-out people are most probable is kept: "free" has free inducing points and
-        dropout; "exact" has exact inference and no dropout; "unscaled" is like it; "inputs" has
-        exact inference and no network, so it is a GP with a length scale per column. All but
-        "unscaled" learn a scale per column of X.
+        dropout; "exact" has exact inference and no dropout; "inputs" has exact inference and no
+        network, so it is a GP with a length scale per column. These three learn a scale per column
+        of X; "unscaled" is "exact" without one.
         From 1,001 people to learn from on, inducing points on the data take the place of exact
         inference; beyond 5,000 nothing is chosen. If one of the four is given, they mean: where
         inducing points are, as in `DUERegressor` ("free"); layers of the default encoder (3; 0 is

@@ -127,6 +127,8 @@ def test_candidates_follow_the_number_of_people_and_what_is_given():
     few, many, too_many = (DUECATE()._candidates(n) for n in (1000, 1001, 5001))
     assert list(few) == list(many) == ["free", "exact", "unscaled", "inputs"]
     assert few["exact"]["bound"] == "exact" and many["exact"]["inducing"] == "tied"
+    assert few["unscaled"] == {**few["exact"], "column_scales": False} != few["exact"]
+    assert many["unscaled"]["inducing"] == "tied" and not many["unscaled"]["column_scales"]
     assert many["free"] == few["free"] and list(too_many) == ["free"]
     assert list(DUECATE(lambda shape: None)._candidates(100)) == ["free", "exact", "unscaled"]
     (given,) = DUECATE(dropout=0.3)._candidates(100).values()

@@ -26,7 +26,7 @@ from due.experiments.trials import DATA, DEFERRALS, Result, Trial
 from due.paper.table3 import METHODS, SMOKE
 
 FIRST = 200  # seed
-NOW = Contender("DUECATE", lambda seed: DUECATE(random_state=seed), version=2)
+NOW = Contender("DUECATE", lambda seed: DUECATE(random_state=seed), version=3)
 SMALL = Contender("DUECATE", lambda seed: DUECATE(epochs=2, random_state=seed))
 
 

@@ -1,6 +1,7 @@
 """DUE for treatment effects: f on [x, t], and τ(x) = f([x, 1]) − f([x, 0]) in closed form."""
 
 import warnings
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import field
 from typing import Any
@@ -13,7 +14,7 @@ from torch import nn
 
 from due.estimators.choice import Choosing
 from due.estimators.effect_network import UncertainEffectNetwork
-from due.estimators.network import Extractor, build_network, estimator
+from due.estimators.network import Extractor, build_network, estimator, make_ready
 from due.estimators.regressor import gp_recipe
 from due.gp import Gaussian, InducingGP
 from due.gp.initialise import inducing
@@ -21,7 +22,7 @@ from due.gp.kernels import KINDS
 from due.lipschitz import constrain
 from due.methods.due import BOUNDS, COLLAPSED_ROWS, FINISHES, INDUCING, PLACEMENTS
 from due.methods.method import Method
-from due.methods.treatment_due import TreatmentDUE
+from due.methods.treatment_due import AveragedTreatmentDUE, TreatmentDUE
 from due.networks import AppendTreatment, PreactivationResNet, ScaledInputs, n_features
 from due.rows.checks import (
     argument,
@@ -37,13 +38,14 @@ from due.rows.scale import Floats, fit_covariate_scale, fit_scale
 from due.rows.source import Table, canonical
 from due.rows.study import Study
 from due.storage.estimator import Tensors
-from due.storage.model import rebuild
+from due.storage.model import rebuild, rebuild_members
 from due.training import Recipe
 
 PLACES = ("features", "input")
 DECAY = 0.45  # ½ (1 − dropout of 0.1)
 INDUCING_POINTS = {"free": 100, "tied": 300, "refreshed": 300}
 OPEN = ("inducing", "layers", "dropout", "column_scales")  # left to candidates if all are None
+SET = (*OPEN, "bound")  # by candidates
 Arguments = dict[str, Any]
 BEFORE: Arguments = {"inducing": "free", "layers": 3, "dropout": 0.1, "column_scales": False}
 FREE: Arguments = {**BEFORE, "column_scales": True}
@@ -85,15 +87,18 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     own_scale
         Learn a length scale for t apart from that of the features.
     inducing, layers, dropout, column_scales
-        Left to candidates if all are None and the bound is "auto". Four are trained, and the one
-        under which held-out people are most probable is kept: "free" has free inducing points and
-        dropout; "exact" has exact inference and no dropout; "inputs" has exact inference and no
-        network, so it is a GP with a length scale per column. These three learn a scale per column
-        of X; "unscaled" is "exact" without one.
+        Left to candidates if all are None and the bound is "auto". Four are trained, and answer
+        together, each with a weight by how probable held-out people are under it: "free" has free
+        inducing points and dropout; "exact" has exact inference and no dropout; "inputs" has exact
+        inference and no network, so it is a GP with a length scale per column. These three learn a
+        scale per column of X; "unscaled" is "exact" without one.
         From 1,001 people to learn from on, inducing points on the data take the place of exact
         inference; beyond 5,000 nothing is chosen. If one of the four is given, they mean: where
         inducing points are, as in `DUERegressor` ("free"); layers of the default encoder (3; 0 is
         no network); its dropout (0.1); whether columns have learned scales (False).
+    average
+        Let the candidates answer together: a prediction is then up to four small networks, one
+        pass each, and intervals are wider where they disagree. False keeps the best one alone.
     placement, bound
         As in `DUERegressor`. A bound other than "auto" leaves nothing to choose either.
     finish
@@ -105,10 +110,11 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     Attributes
     ----------
     history_
-        Loss and validation of each epoch; the candidate that was `chosen`, and the mean −log p(y)
-        of held-out people under each of the `candidates`; the `missed_effect` of which it warns.
+        Loss and validation of each epoch of the best candidate, which is `chosen`; the mean
+        −log p(y) of held-out people under each of the `candidates`; the `members` that answer, with
+        their weights; the `missed_effect` of which it warns.
     model_, predictor_
-        The `TreatmentDUE` behind it, and what predicts from covariates.
+        The `TreatmentDUE` behind it or several of them, and what predicts from covariates.
 
     Examples
     --------
@@ -133,6 +139,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     layers: int | None = argument(None, or_none(at_least(0)))
     dropout: float | None = argument(None, or_none(check_fraction))
     column_scales: bool | None = argument(None, or_none(check_flag))
+    average: bool = argument(True, check_flag)
     placement: str = argument("kmeans", one_of(PLACEMENTS))
     bound: str = argument("auto", one_of(BOUNDS))
     finish: str = argument("gp", one_of(FINISHES))
@@ -157,7 +164,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         rows = self._people(X)
         overlap: Floats = self._ask(self.predictor_.overlap, rows)
         for arm, word in enumerate(("untreated", "treated")):
-            others = self.predictor_.model.arms[arm].leave_one_out()
+            others = self.predictor_.model.leave_one_out(arm)
             if len(others) < FEW:
                 warnings.warn(
                     f"only {len(others)} of the people learned from are {word}: every effect "
@@ -224,9 +231,14 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         how: dict[str, Any] = {"bound": self.bound, "finish": self.finish, **where}
         return TreatmentDUE(f, gp, Gaussian(T), n, **how)
 
-    def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> Method:
-        chosen = copy(self).set_params(**self.history_.get("arguments", {}))
-        return rebuild(config, tensors, chosen._network(torch.Size(self.row_shape_)))
+    def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> nn.Module:
+        if "members" in config:
+            networks = [self._network_of(one["arguments"]) for one in self.history_["members"]]
+            return rebuild_members(config, tensors, networks)
+        return rebuild(config, tensors, self._network_of(self.history_.get("arguments", {})))
+
+    def _network_of(self, candidate: Arguments) -> nn.Module:
+        return copy(self).set_params(**candidate)._network(torch.Size(self.row_shape_))
 
     def _candidates(self, n: int) -> dict[str, Arguments]:
         given = {name: getattr(self, name) for name in OPEN if getattr(self, name) is not None}
@@ -240,6 +252,18 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         if n > MOST_EXACT:
             candidates = {name: {**each, **ON_DATA} for name, each in candidates.items()}
         return {**candidates, "free": FREE}
+
+    def _combine(self, trials: Mapping[str, Any], weights: Mapping[str, float]) -> None:
+        if not self.average or len(weights) < 2:
+            return
+        shares = torch.tensor(list(weights.values()), dtype=torch.float64)
+        members = [trials[name].model_ for name in weights]
+        self.model_ = AveragedTreatmentDUE(members, shares).to(self.device)
+        self.history_["members"] = [
+            {"name": name, "weight": share, "arguments": {k: getattr(trials[name], k) for k in SET}}
+            for name, share in weights.items()
+        ]
+        make_ready(self)
 
     def _network(self, shape: torch.Size) -> nn.Module:
         """The network on rows [x, t] of the given shape."""

@@ -1,20 +1,21 @@
-"""Candidates, ways to train one estimator, among which held-out rows choose.
+"""Candidates, ways to train one estimator, which held-out rows choose among or weigh.
 
 Each candidate is trained on the same rows from the same seed. The one under which the held-out rows
 are most probable is kept, so one model answers, bit for bit the one which that candidate gives
-alone. The cost is the sum of their training times.
+alone; or they answer together. The cost is the sum of their training times.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from copy import copy
-from math import inf, isnan
+from math import exp, inf, isnan, sqrt
 from typing import Any
 
 from due.rows.randomness import own_randomness
 from due.training.loop import DivergenceError
 
 Arguments = Mapping[str, Any]
+LIGHT = 0.01  # weight of a candidate that is left out
 LEARNED = ("model_", "predictor_", "history_", "row_shape_", "_proof")
 
 
@@ -28,21 +29,25 @@ class Choosing:
         The first is taken where no rows are held out.
         """
 
+    @abstractmethod
+    def _combine(self, trials: Mapping[str, Any], weights: Mapping[str, float]) -> None:
+        """Let fitted candidates answer together, if it is so wished; now the best one does."""
+
 
 def choose(
     estimator: Any,
     candidates: Mapping[str, Arguments],
     learn: Callable[[Any], None],
     seed: int,
-    watched: bool,
+    n: int,
 ) -> None:
-    """Let the estimator learn as each candidate, and be the best of them.
+    """Let the estimator learn as each candidate, and be the best of them by n held-out rows.
 
     Its `history_` gains `chosen`, the name of that one, its `arguments`, and `candidates`, the mean
     −log p(y) of the held-out rows under each, in standard units and at the noise that suits them
     best; None for one that diverged.
     """
-    names = list(candidates) if watched else list(candidates)[:1]
+    names = list(candidates) if n else list(candidates)[:1]
     trials: dict[str, Any] = {}
     failure: DivergenceError | None = None
     for name in names:
@@ -67,6 +72,21 @@ def choose(
             "candidates": {name: losses.get(name) for name in names},
             "seconds_of_all": sum(sum(each.history_["seconds"]) for each in trials.values()),
         }
+    if len(trials) > 1:
+        estimator._combine(trials, weigh(losses, n))
+
+
+def weigh(losses: Mapping[str, float | None], n: int) -> dict[str, float]:
+    """Weights of candidates by their mean losses on n rows, ∝ e^(−√n d), d behind the best.
+
+    The loss of a row has a standard deviation of about 1, so √n d counts standard errors: what
+    chance alone may have put behind keeps its say, and less of it the more rows there are.
+    """
+    ranks = {name: _rank(loss) for name, loss in losses.items()}
+    best = min(ranks.values())
+    raw = {name: exp(-sqrt(n) * (rank - best)) for name, rank in ranks.items() if rank < inf}
+    kept = {name: each for name, each in raw.items() if each > LIGHT * sum(raw.values())}
+    return {name: each / sum(kept.values()) for name, each in kept.items()}
 
 
 def _rank(loss: float | None) -> float:

@@ -121,9 +121,10 @@ def _labels(values: list[Any], dtype: str) -> NDArray[Any]:
 class DUEClassifier(OnData, Classifier):
     """Deep network with distance-keeping features and a GP on top; uncertainty in one pass.
 
-    By default it trains on all rows for 80 epochs of batches of 64 (up to 160 for 500 to 1,600
-    rows, so as to take 2,000 steps, and fewer beyond 3,000, so as to take about 4,000), with Adam
-    at rates of 5e-4 for the network and 5e-3 for the GP that fall to zero along a cosine.
+    By default it trains for 80 epochs of batches of 64 (fewer beyond 3,000 rows, so as to take
+    about 4,000 steps), with Adam at rates of 5e-4 for the network and 5e-3 for the GP that fall to
+    zero along a cosine. Of 500 rows or more a tenth is held out, for `ood_pvalue` and for the
+    temperature.
 
     Parameters
     ----------
@@ -155,6 +156,9 @@ class DUEClassifier(OnData, Classifier):
     calibration_fraction
         Share of the rows held out for `ood_pvalue`. None takes the rows that choose the epoch, or
         without them a tenth of 500 rows or more.
+    tempered
+        Divide f by one temperature, under which the rows held out for `ood_pvalue` are most
+        probable: without it, probabilities are too cautious. Needs such rows.
     warm_start_q
         Start q(U) at the posterior of GP regression on the labels instead of N(0, I).
     probabilities
@@ -168,7 +172,7 @@ random_state, device, verbose
     classes_
         The labels, sorted.
     history_
-        Loss and validation of each epoch, and the bound that was trained.
+        Loss and validation of each epoch, the bound that was trained, and the `temperature`.
     model_, predictor_
         The `due.DUE` behind it, and what predicts from raw rows.
 
@@ -184,7 +188,6 @@ random_state, device, verbose
     True
     """
 
-    least_steps = 2000  # with fewer it is underconfident
     n_inducing: int | None = argument(None, or_none(check_whole))
     kernel: str = argument("rbf", one_of(KINDS))
     shared_kernel: bool = argument(True, check_flag)
@@ -194,6 +197,7 @@ random_state, device, verbose
     column_scales: bool = argument(True, check_flag)
     samples: int | None = argument(10, or_none(check_whole))
     calibration_fraction: float | None = argument(None, or_none(check_fraction))
+    tempered: bool = argument(True, check_flag)
     warm_start_q: bool = argument(True, check_flag)
     probabilities: str = argument("exact", one_of(METHODS))
     _recipe = Recipe(lr=5e-4, head_lr=5e-3, warm_up=20, patience=20)

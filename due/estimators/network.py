@@ -47,6 +47,7 @@ BEFORE = {  # 0.1
     "shared_covariance": False,
     "inducing": "free",
     "noise": "constant",
+    "tempered": False,
 }
 SEEN, FEWEST = 256, 20  # training rows on which a fit must show that it learned something
 MANY = 10  # columns, of which some may not matter
@@ -90,7 +91,6 @@ class Trained(Fitted, SavedEstimator):
         Show a progress bar on a terminal.
     """
 
-    least_steps = 0  # of training, also on few rows
     epochs: int | None = argument(None, or_none(check_whole))
     batch_size: int | str | None = None
     lr: float | None = None
@@ -196,7 +196,7 @@ class Trained(Fitted, SavedEstimator):
         self.predictor_ = self._wrap(self.model_.predictor()).to(self.device).eval()
 
     @abstractmethod
-    def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> Method:
+    def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> Any:
         """The method that was saved."""
 
 
@@ -352,6 +352,9 @@ def learn_rows(
         known, apart = _set_apart(estimator, known, held_out, seed)
         learn(estimator, known, held_out, T, anew, seed)
         if apart is not None:
+            if getattr(estimator, "tempered", False):
+                estimator.history_["temperature"] = estimator.model_.temper(apart)
+                make_ready(estimator)
             estimator.model_.calibrate(apart, estimator.predictor_.model)
             estimator._proof = probe.take(estimator)
 
@@ -380,8 +383,8 @@ def learn(
         _learn(one, known, held_out, T, anew, seed)
 
     if anew and isinstance(estimator, Choosing):
-        watched = held_out is not None and len(held_out) > 0
-        choose(estimator, estimator._candidates(len(known)), train, seed, watched)
+        n = 0 if held_out is None else round(_total(held_out))
+        choose(estimator, estimator._candidates(len(known)), train, seed, n)
     else:
         train(estimator)
 
@@ -394,7 +397,7 @@ def _learn(
     Weights are drawn from the global generator, which is `seeded`.
     """
     n = len(known)
-    total = float(known.data[2].sum()) if len(known.data) > 2 else n
+    total = _total(known)
     watched = held_out is not None and len(held_out) > 0
     recipe = _recipe(estimator, n, total, watched)
     if anew:
@@ -422,7 +425,7 @@ def _learn(
         more["held_out"] = value
     chosen = getattr(model, "chosen", {})
     estimator.history_ = {**more, **chosen, "rows": n, **asdict(history)}
-    _make_ready(estimator)
+    make_ready(estimator)
     x, y, *_ = known.some(SEEN, seed)
     if len(x) >= FEWEST and not estimator._explains(x, y):
         warnings.warn(
@@ -432,7 +435,12 @@ def _learn(
         )
 
 
-def _make_ready(estimator: Any) -> None:
+def _total(table: Table) -> float:
+    """Sum of the weights of its rows."""
+    return float(table.data[2].sum()) if len(table.data) > 2 else len(table)
+
+
+def make_ready(estimator: Any) -> None:
     """Give it what answers from raw rows, and the answers that a saved copy has to give again."""
     ready = estimator._wrap(estimator.model_.predictor())
     estimator.predictor_ = ready.to(estimator.device).eval()
@@ -455,5 +463,5 @@ def _recipe(estimator: Any, n: int, total: float, watched: bool) -> Recipe:
             "due.training.Recipe, such as Recipe(patience=10)"
         )
     given = beside.over(estimator.recipe or Recipe()).over(default)
-    recipe = given.budgeted(n, estimator.least_steps, total)
+    recipe = given.budgeted(n, total)
     return recipe.over(Recipe(schedule="constant" if watched else "cosine")).complete()

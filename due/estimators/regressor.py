@@ -1,6 +1,7 @@
 """Regressors: targets in standard units, (y − mean) / std, and back; and DUE as one of them."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -309,6 +310,9 @@ random_state, device, verbose
         if given or not self._columns_may_fade or not takes_all_rows(self.bound, n):
             return {"given": {}}
         return {"scaled columns": {"column_scales": True}, "all columns": {"column_scales": False}}
+
+    def _combine(self, trials: Mapping[str, Any], weights: Mapping[str, float]) -> None:
+        """The best one answers alone."""
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> DUE:
         gp = InducingGP(torch.zeros(inducing(self.n_inducing, n), J), T, kernel=self.kernel)

@@ -261,3 +261,7 @@ class FrozenEffects(nn.Module):
         """Per arm, the share of the prior variance that its people remove."""
         h1, h0 = self.features(x)
         return torch.stack([self.arms[0](h0), self.arms[1](h1)], 1)
+
+    def leave_one_out(self, arm: int) -> Float[Tensor, " P"]:
+        """That share at each of the arm's people, by the others."""
+        return self.arms[arm].leave_one_out()  # type: ignore[operator]

@@ -112,6 +112,13 @@ class InducingGP(nn.Module):
         self.Z.copy_(Z)
         self.kernel.raw_lengthscale.copy_(inverse_softplus(lengthscale, self.kernel.T))
 
+    @torch.no_grad()
+    def temper(self, temperature: float) -> None:
+        """Divide every f by the temperature."""
+        s = self.kernel.outputscale / temperature**2
+        self.kernel.raw_outputscale.copy_(inverse_softplus(s, self.kernel.T))
+        self.mu.div_(temperature)
+
     def grow(self, Z: Float[Tensor, "M J"]) -> None:
         """Other inducing inputs, of another number; q(V) starts anew."""
         M, learned = len(Z), self.Z.requires_grad

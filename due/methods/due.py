@@ -25,6 +25,7 @@ from due.gp.likelihoods import Additive, Likelihood, Normal, Softmax, StudentT
 from due.gp.panel import Panel, has_stages, learn_directions, look
 from due.gp.reference import Reference, sharpest
 from due.gp.shapes import Features, Inputs, Noises, PerRow, Scalar, Weights
+from due.gp.temperature import best_temperature
 from due.lipschitz import fold
 from due.methods.method import Method, Train
 from due.methods.noise import noise_of_all, noise_of_held_out, tails_of_all
@@ -42,6 +43,7 @@ NOISE_ROWS = 5000  # held-out rows that tell the noise under the ELBO
 FINISHES = ("noise", "q", "gp", "nothing")
 NOISES = torch.logspace(-2, 1, 61)  # factors of the noise, to judge held-out rows by
 VIEWED, BATCH = 10_000, 256  # training rows whose stages are learned, so many at once
+TEMPERED = 1000  # rows that tell the temperature
 POLISH = {"lr": 2e-2, "epochs": 60}  # of finish "gp"
 
 
@@ -377,6 +379,24 @@ class DUE(DeepGP):
         """Learn from held-out rows too, and keep the features of training rows."""
         self._absorb(source, held_out, train)
         self._refer(source, seed)
+
+    @torch.no_grad()
+    def temper(self, source: Source) -> float:
+        """Divide f by the temperature that suits rows which had no part in training; return it.
+
+        Of the two halves that `calibrate` makes of them if there are several views, only the first
+        has a say, so that the p-values from the other stay exact.
+        """
+        likelihood = self.likelihood
+        if not isinstance(likelihood, Softmax):
+            raise TypeError("only class probabilities have a temperature")
+        n = len(source)
+        numbers = source.sample(n, 0)[: n // 2 if len(self.view_mean) else n][:TEMPERED]
+        x, y, *weights = (part.to(self.gp.Z.device) for part in source.take(numbers))
+        mean, var = self.posterior(evaluate(self.f, x))
+        temperature = best_temperature(likelihood, mean, var, y, *weights)
+        self.gp.temper(temperature)
+        return temperature
 
     @torch.no_grad()
     def calibrate(self, source: Source, predictor: FrozenClasses | FrozenValues) -> None:

@@ -1,9 +1,13 @@
 """DUE for treatment effects: f on [x, t], and τ(x) = f([x, 1]) − f([x, 0]) in closed form."""
 
+from typing import Any
+
 import torch
-from torch import Tensor
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from due.gp import FrozenEffects, FrozenGP, Reference, evaluate
+from due.gp.mixed import MixedEffects
 from due.lipschitz import fold
 from due.methods.due import DeepGP
 from due.methods.method import Train
@@ -49,3 +53,27 @@ class TreatmentDUE(DeepGP):
         arms = [Reference(H, kernel, noise) for H in (self.arm0, self.arm1) if len(H)]
         frozen = FrozenEffects(fold(self.f), FrozenGP(self.gp), arms)
         return frozen.requires_grad_(False).double().eval()
+
+
+class AveragedTreatmentDUE(nn.Module):
+    """Several `TreatmentDUE` trained on the same people, which answer together by their weights."""
+
+    members: Any  # of an nn.ModuleList, which knows no types
+    weights: Tensor
+
+    def __init__(self, members: list[TreatmentDUE], weights: Float[Tensor, " K"]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        self.register_buffer("weights", weights.detach().double().clone())
+
+    @property
+    def held_out_residuals(self) -> Tensor | None:
+        """y − E[y] of held-out people, before any of them was learned from."""
+        each = [one.held_out_residuals for one in self.members]
+        if any(part is None for part in each):
+            return None
+        return torch.einsum("k,knt->nt", self.weights.cpu(), torch.stack(each))
+
+    def predictor(self) -> MixedEffects:
+        """Each member's, together."""
+        return MixedEffects([one.predictor() for one in self.members], self.weights).eval()

@@ -17,7 +17,7 @@ from due.paper import CATALOGUE
 from due.paper.image_models import PRESETS, chosen
 from due.paper.image_results import complete, describe, found_lines, plain, spread
 
-SIZES = {"paper": (10, 50, 100, 1000), "laptop": (10, 50, 100, 1000), "smoke": (10, 20)}
+SIZES = {"paper": (10, 50, 100, 1000), "laptop": (10, 50, 100, 300), "smoke": (10, 20)}
 RUNS = {"paper": 5, "laptop": 1, "smoke": 1}
 PRINTED = {
     10: ("95.56 ± 0.04", "0.187 ± 0.004"),

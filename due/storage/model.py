@@ -14,7 +14,7 @@ from due.gp.likelihoods import Additive
 from due.gp.noise import NoiseShape
 from due.lipschitz import Constraint, apply_constraints, constraints
 from due.methods.due import DUE, DeepGP
-from due.methods.treatment_due import TreatmentDUE
+from due.methods.treatment_due import AveragedTreatmentDUE, TreatmentDUE
 from due.networks import (
     VGG,
     FCResNet,
@@ -26,6 +26,7 @@ from due.networks import (
 )
 from due.storage import files, probe
 from due.storage.atomic import StorageError
+from due.storage.estimator import part
 from due.storage.limits import Limit, check_numbers, rebuilding
 from due.storage.schema import MODEL
 
@@ -98,6 +99,8 @@ def _answers(model: DUE, rows: Any) -> probe.Arrays:
 
 def describe(model: nn.Module) -> dict[str, Any]:
     """What it takes to build an untrained copy, as JSON; of rivals, their network."""
+    if isinstance(model, AveragedTreatmentDUE):
+        return {"members": [describe(one) for one in model.members]}
     f = getattr(model, "f", model)
     network = {"network": _describe_network(f), "constraints": constraints(f)}
     if not isinstance(model, DeepGP):
@@ -134,6 +137,31 @@ def rebuild(config: dict[str, Any], tensors: dict[str, Tensor], f: nn.Module | N
     more = {name: config[name] for name in MORE if name in config}
     kind = TreatmentDUE if config.get("treatment") else DUE
     return load_state(kind(f, gp, likelihood, config["n_data"], **more), tensors)
+
+
+def rebuild_members(
+    config: dict[str, Any], tensors: dict[str, Tensor], networks: list[nn.Module]
+) -> AveragedTreatmentDUE:
+    """The several deep GPs of `describe`, with the given state and networks."""
+    each = config["members"]
+    weights = tensors.get("weights", torch.empty(0))
+    known = {f"members.{i}" for i in range(len(each))}
+    strangers = [name for name in tensors if ".".join(name.split(".")[:2]) not in known]
+    if not len(each) == len(networks) == len(weights) or strangers != ["weights"]:
+        raise StorageError("its members, their networks and their weights do not fit each other")
+    if weights.dtype != torch.float64 or weights.ndim != 1 or not _is_share(weights):
+        raise StorageError("its tensor weights is not one of shares, whose sum is 1")
+    if not all(one.get("treatment") for one in each):
+        raise StorageError("its members are not all of effects")
+    members = [
+        rebuild(one, part(f"members.{i}", tensors), f)
+        for i, (one, f) in enumerate(zip(each, networks, strict=True))
+    ]
+    return AveragedTreatmentDUE(members, weights).eval()
+
+
+def _is_share(weights: Tensor) -> bool:
+    return bool((weights >= 0).all() and (weights.sum() - 1).abs() < 1e-6)
 
 
 def load_state(model: Model, tensors: dict[str, Tensor]) -> Model:

@@ -176,8 +176,9 @@ LIKELIHOOD = table(
     }
 )
 
-MODEL = table(
+MODEL: Rule = table(
     {
+        "members": optional(lambda value, where: list_of(MODEL)(value, where)),
         "network": optional(NETWORK),
         "constraints": optional(map_of(CONSTRAINT)),
         "gp": optional(GP),

@@ -25,7 +25,6 @@ OPTIMIZERS = ("adam", "adamw", "sgd")
 SCHEDULES = ("constant", "cosine", "steps", "one_cycle")
 PRECISIONS = {"float32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 ALL = "all"
-ENOUGH = 500  # rows, with fewer of which more epochs overfit
 STEPS = 4000  # of a fit
 MOST_ROWS = 10**9  # for which a fit is planned
 
@@ -149,21 +148,18 @@ class Recipe:
             return OneCycleLR(optimizer, rates, total_steps=length, cycle_momentum=False)
         return None
 
-    def budgeted(self, n: int, least: int = 0, total: float | None = None) -> "Recipe":
+    def budgeted(self, n: int, total: float | None = None) -> "Recipe":
         """With batch size and epochs for n rows: about 4,000 steps, but 5 to 80 epochs.
 
-        `least` steps are taken from 500 rows on, up to 160 epochs. `total` is the sum of the rows'
-        weights. Repetitions that are written as a weight make an epoch shorter; epochs and
-        patience grow, up to 4,000 steps, so that as many steps are taken as if each repetition
-        were a row.
+        `total` is the sum of the rows' weights. Repetitions that are written as a weight make an
+        epoch shorter; epochs and patience grow, up to 4,000 steps, so that as many steps are taken
+        as if each repetition were a row.
         """
         if self.batch_size == ALL:
             return self.over(Recipe(epochs=80))
         N = max(n, math.ceil(min(total or 0, MOST_ROWS)))
         batch = self.rows_per_step or (64 if N <= 10_000 else 256 if N <= 100_000 else 1024)
         epochs = min(80, max(5, STEPS * batch // N))
-        if N >= ENOUGH:
-            epochs = max(epochs, min(160, least * batch // N))
         mine = self.over(Recipe(batch_size=batch, epochs=epochs))
         return mine._stretched(n_steps(n, batch), n_steps(N, batch))
 

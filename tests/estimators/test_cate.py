@@ -34,6 +34,13 @@ def model():
     return DUECATE(random_state=0).fit(Y, T, X=X)
 
 
+@pytest.fixture(scope="module")
+def alone():
+    """The best candidate, without the others."""
+    Y, T, X = study()
+    return DUECATE(average=False, random_state=0).fit(Y, T, X=X)
+
+
 PEOPLE = np.array([[0.0, 0.0], [1.0, -1.0], [0.0, 2.0], [0.0, 12.0]])
 
 
@@ -49,15 +56,69 @@ def test_learns_effects_and_doubts_what_it_never_saw(model):
     assert model.uncertainty(PEOPLE)[3] > 10 * model.uncertainty(PEOPLE)[0]
 
 
-def test_closed_form_is_what_samples_of_both_outcomes_say(model):
-    rows = [np.column_stack([model.scale_(PEOPLE), np.full(4, t)]) for t in (1.0, 0.0)]
-    h = model.predictor_.model.f(torch.as_tensor(np.concatenate(rows)))
-    mean, cov = (part.detach().double() for part in model.model_.gp.joint(h))
+def test_closed_form_is_what_samples_of_both_outcomes_say(alone):
+    rows = [np.column_stack([alone.scale_(PEOPLE), np.full(4, t)]) for t in (1.0, 0.0)]
+    h = alone.predictor_.model.f(torch.as_tensor(np.concatenate(rows)))
+    mean, cov = (part.detach().double() for part in alone.model_.gp.joint(h))
     noise = torch.randn(8, 200_000, generator=torch.Generator().manual_seed(0)).double()
     f = mean + torch.linalg.cholesky(cov[0] + 1e-10 * torch.eye(8)) @ noise
-    tau = (f[:4] - f[4:]).numpy() * model.y_scale_.std[0]
-    assert_allclose(model.effect(PEOPLE), tau.mean(1), atol=0.02)
-    assert_allclose(model.uncertainty(PEOPLE), tau.var(1), rtol=0.02)
+    tau = (f[:4] - f[4:]).numpy() * alone.y_scale_.std[0]
+    assert_allclose(alone.effect(PEOPLE), tau.mean(1), atol=0.02)
+    assert_allclose(alone.uncertainty(PEOPLE), tau.var(1), rtol=0.02)
+
+
+def test_several_members_are_a_mixture_of_what_each_says(model):
+    """Against draws: a member by its weight, then an effect of its own."""
+    mixed, unit = model.predictor_.model, model.y_scale_.std[0]
+    assert len(mixed.members) == len(model.history_["members"]) > 1
+    x = torch.as_tensor(model.scale_(PEOPLE))
+    rng = np.random.default_rng(0)
+    counts = rng.multinomial(400_000, mixed.weights.numpy())
+    draws = []
+    for one, n in zip(mixed.members, counts, strict=True):
+        mean, cov = one.joint_difference(x)
+        draws.append(rng.multivariate_normal(mean[:, 0].numpy(), cov[0].numpy(), n))
+    tau = unit * np.concatenate(draws)
+    assert_allclose(model.effect(PEOPLE), tau.mean(0), atol=0.02)
+    assert_allclose(model.uncertainty(PEOPLE), tau.var(0), rtol=0.03)
+    mean, cov = mixed.joint_difference(x)
+    assert_allclose(cov[0].numpy() * unit**2, np.cov(tau.T), rtol=0.05, atol=0.01)
+    inference = model.ate_inference(PEOPLE)
+    assert_allclose(inference.var, cov[0].numpy().mean() * unit**2, rtol=1e-8)
+    outcomes = [one.outcomes(x).numpy() for one in mixed.members]
+    assert_allclose(
+        model.y_scale_(model.potential_outcomes(PEOPLE)),
+        np.average(outcomes, axis=0, weights=mixed.weights.numpy()),
+    )
+
+
+def test_members_are_the_candidates_bit_for_bit_and_saved_with_their_weights(tmp_path):
+    Y, T, X = study(100)
+    few = {"epochs": 15, "n_inducing": 10, "random_state": 0}
+    model = DUECATE(**few).fit(Y, T, X)
+    members = model.history_["members"]
+    assert np.isclose(sum(one["weight"] for one in members), 1) and len(members) > 1
+    best = max(members, key=lambda one: one["weight"])
+    assert best["name"] == model.history_["chosen"]
+    x = torch.as_tensor(model.scale_(PEOPLE))
+    for part, one in zip(model.predictor_.model.members, members, strict=True):
+        single = DUECATE(**few, **one["arguments"]).fit(Y, T, X)
+        assert_array_equal(part.outcomes(x), single.predictor_.model.outcomes(x))
+    model.save(tmp_path / "model")
+    loaded = DUECATE.load(tmp_path / "model")
+    assert_array_equal(loaded.effect(X), model.effect(X))
+    assert_array_equal(loaded.uncertainty(X), model.uncertainty(X))
+    assert loaded.history_ == model.history_
+
+
+def test_a_forged_share_of_a_member_is_refused(tmp_path):
+    Y, T, X = study(100)
+    model = DUECATE(epochs=15, n_inducing=10, random_state=0).fit(Y, T, X)
+    for forged in (2 * model.model_.weights, -model.model_.weights, model.model_.weights[:1]):
+        model.model_.weights = forged
+        model.save(tmp_path / "model")
+        with pytest.raises(StorageError, match="weights"):
+            DUECATE.load(tmp_path / "model")
 
 
 def test_joint_draws_have_the_marginals_and_the_average_of_the_closed_forms(model):
@@ -177,8 +238,8 @@ def test_treatment_may_enter_elsewhere(options):
     assert np.sqrt(np.mean((model.effect(new) - 1 - new[:, 1]) ** 2)) < 0.6
 
 
-def test_a_scale_of_its_own_is_learned_and_bounded_layers_raise_no_warning(model):
-    f = model.model_.f
+def test_a_scale_of_its_own_is_learned_and_bounded_layers_raise_no_warning(alone):
+    f = alone.model_.f
     assert f.log_a.requires_grad and abs(f.log_a.item()) > 0.05
 
 

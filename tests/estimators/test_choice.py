@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import Matern
 
 from due.estimators import DUECATE
 from due.estimators.cate import INPUTS
-from due.estimators.choice import choose
+from due.estimators.choice import choose, weigh
 from due.training.loop import DivergenceError
 
 FEW = {"epochs": 15, "n_inducing": 10, "random_state": 0}
@@ -31,6 +31,9 @@ class Pretender:
         self.loss = loss
         return self
 
+    def _combine(self, trials, weights):
+        assert trials.keys() >= weights.keys()
+
 
 def learn(trial):
     if trial.loss == "diverges":
@@ -39,10 +42,10 @@ def learn(trial):
     trial.history_ = {"held_out": trial.loss, "seconds": [1.0]}
 
 
-def chosen(losses, watched=True):
+def chosen(losses, n=50):
     estimator = Pretender()
     candidates = {name: {"loss": loss} for name, loss in losses.items()}
-    choose(estimator, candidates, learn, 0, watched)
+    choose(estimator, candidates, learn, 0, n)
     assert estimator.loss is None  # its own arguments stay
     assert estimator.model_ == losses[estimator.history_["chosen"]]
     return estimator.history_
@@ -57,7 +60,15 @@ def test_the_least_held_out_loss_is_kept_whatever_the_others_do():
 
 
 def test_without_held_out_rows_the_first_is_taken():
-    assert chosen({"a": 1.0, "b": 0.0}, watched=False)["candidates"] == {"a": 1.0}
+    assert chosen({"a": 1.0, "b": 0.0}, n=0)["candidates"] == {"a": 1.0}
+
+
+def test_candidates_weigh_by_how_many_standard_errors_they_are_behind():
+    weights = weigh({"a": 1.0, "b": 1.1, "c": None, "d": float("nan"), "e": 9.0}, n=100)
+    assert_allclose([weights["a"], weights["b"]], np.exp([0, -1]) / np.exp([0, -1]).sum())
+    assert list(weights) == ["a", "b"]  # what diverged, and what hardly weighs, is left out
+    more = weigh({"a": 1.0, "b": 1.1}, n=400)
+    assert_allclose(more["b"] / more["a"], np.exp(-2))
 
 
 def test_if_all_diverge_that_is_said():
@@ -73,7 +84,7 @@ def study(n=80):
 
 def test_the_chosen_model_is_bit_for_bit_that_candidate_alone():
     Y, T, X = study()
-    model = DUECATE(**FEW).fit(Y, T, X)
+    model = DUECATE(**FEW, average=False).fit(Y, T, X)
     candidates = model._candidates(56)
     assert list(model.history_["candidates"]) == list(candidates) and len(candidates) > 1
     alone = {name: DUECATE(**FEW, **rest).fit(Y, T, X) for name, rest in candidates.items()}

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from due import DUECATE
+from due.estimators.residuals import ALARM
 from due.experiments import statistics, trials
 from due.experiments.contender import Contender
 from due.experiments.journal import Journal
@@ -26,7 +27,7 @@ from due.experiments.trials import DATA, DEFERRALS, Result, Trial
 from due.paper.table3 import METHODS, SMOKE
 
 FIRST = 200  # seed
-NOW = Contender("DUECATE", lambda seed: DUECATE(random_state=seed), version=3)
+NOW = Contender("DUECATE", lambda seed: DUECATE(random_state=seed), version=4)
 SMALL = Contender("DUECATE", lambda seed: DUECATE(epochs=2, random_state=seed))
 
 
@@ -63,7 +64,8 @@ def run(folder: Path, methods: dict[str, Contender], seeds: range, seconds: floa
             name: {t.seed: r for t, r in found.items() if t[:2] == (name, part) and t.seed >= FIRST}
             for name in ("due", "now")
         }
-        print(table(part, both).text(), end="\n\n\n")
+        print(table(part, both).text(), end="\n\n")
+        print(warned(both["now"]), end="\n\n\n")
     print("random, uncertainty: RMSE after that deferral. p: Wilcoxon signed-rank test, two-sided.")
 
 
@@ -84,6 +86,15 @@ def table(part: str, both: dict[str, dict[int, Result]]) -> Table:
     rows.append(["before − DUECATE", *cells, "", ""])
     header = ["", "random", "median", "uncertainty", "median", "covered", "CPU s"]
     return Table(f"{part}: {len(seeds)} seeds from {FIRST} on", header, rows)
+
+
+def warned(found: dict[int, Result]) -> str:
+    """How many fits warned of a missed effect, and how well they covered."""
+    alarms = [r.line.get("missed_effect") for r in found.values()]
+    missed = [r for r, p in zip(found.values(), alarms, strict=True) if p is not None and p < ALARM]
+    covered = [r.line["coverage"] for r in missed]
+    known = f"; their coverage {np.mean(covered):.3f}" if covered else ""
+    return f"warned of a missed effect: {len(missed)} of {len(found)} fits of DUECATE{known}"
 
 
 def _mean(value: dict[str, float]) -> str:

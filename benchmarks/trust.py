@@ -9,6 +9,8 @@
    the true function is within 2 latent std; the noise is .1. The target is the exact GP's.
 3. Columns: 1,000 rows of 100 columns, of which 5 matter. RMSE ÷ std of y.
 4. UCI (DUE_DATA must hold the sets): NLL, and coverage in thirds, over the first 5 splits.
+5. Effects: how often 95 % intervals contain the true effect, from the journal of coverage.py in the
+   same folder; that command makes the fits.
 
 Defaults were chosen on seeds 0 to 2 of the made-up sets and on UCI's splits 10 to 12; what is
 printed has seeds from 10 on, and UCI's first splits. Each finished fit is a line of
@@ -27,6 +29,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import coverage as worlds
 import numpy as np
 import torch
 from scipy.stats import norm
@@ -364,7 +367,7 @@ def verdicts(found: dict[tuple[str, ...], list[Numbers]]) -> list[str]:
 
 
 def _line(name: str, what: str, ours: float, target: float, met: bool, word: str) -> str:
-    return f"{name:<18}{what:<14}{ours:9.3f}{target:9.3f}  {'met' if met else 'MISSED':<8}{word}"
+    return f"{name:<20}{what:<14}{ours:9.3f}{target:9.3f}  {'met' if met else 'MISSED':<8}{word}"
 
 
 TITLES = {
@@ -375,7 +378,29 @@ TITLES = {
 }
 
 
-def tables(found: dict[tuple[str, ...], list[Numbers]]) -> str:
+def effects(folder: Path) -> list[str]:
+    """Coverage in each world of effects, with that before and of a GP per arm."""
+    journal, lines = worlds.open_journal(folder), []
+    for world in worlds.WORLDS:
+        for people in worlds.PEOPLE:
+            shares = {name: _covered(journal, world, people, name) for name in worlds.METHODS}
+            now = shares.pop("DUECATE")
+            if now is not None:
+                beside = ", ".join(f"{k} {v:.2f}" for k, v in shares.items() if v is not None)
+                target = worlds.TARGET
+                lines.append(
+                    _line(f"{world} {people}", "covered", now, target, now >= target, beside)
+                )
+    return ["5. Effects, targets", *lines] if lines else []
+
+
+def _covered(journal: Journal, world: str, people: int, method: str) -> float | None:
+    cell = worlds.Cell(world, people, method)
+    runs = [run for seed in range(5) if (run := worlds.find(journal, cell, seed))]
+    return float(np.mean([run["covered"] for run in runs])) if runs else None
+
+
+def tables(found: dict[tuple[str, ...], list[Numbers]], more: list[str]) -> str:
     parts = [
         ranking_table(found, "ranking"),
         short_table(found, "gap", ("gap_std", "gap_inside", "noise", "rmse", "nll", "seconds")),
@@ -383,7 +408,7 @@ def tables(found: dict[tuple[str, ...], list[Numbers]]) -> str:
     ]
     if any(part == "uci" for part, *_ in found):
         parts.append(ranking_table(found, "uci"))
-    return "\n\n".join("\n".join(lines) for lines in [*parts, verdicts(found)]) + "\n"
+    return "\n\n".join("\n".join(lines) for lines in [*parts, verdicts(found), more]) + "\n"
 
 
 # cost
@@ -433,7 +458,7 @@ def main() -> None:
     warnings.simplefilter("ignore", JitterWarning)
     if options.smoke:
         with TemporaryDirectory() as folder:
-            print(tables(run(SMOKE, Path(folder) / "trust.jsonl")))
+            print(tables(run(SMOKE, Path(folder) / "trust.jsonl"), effects(Path(folder))))
         print(cost(SMOKE))
         return
     if options.cost:
@@ -445,7 +470,7 @@ def main() -> None:
         found = run(size, path, options.only, fit=not options.present)
         if options.only:
             return
-        text, name = tables(found), "trust.txt"
+        text, name = tables(found, effects(options.out)), "trust.txt"
     (options.out / name).write_text(text, encoding="utf-8")
     print(text)
 

@@ -52,6 +52,7 @@ FREE: Arguments = {**BEFORE, "column_scales": True}
 EXACT: Arguments = {**FREE, "bound": "exact", "dropout": 0.0}
 UNSCALED: Arguments = {**EXACT, "column_scales": False}
 INPUTS: Arguments = {**EXACT, "layers": 0}
+STARTS = {"inputs": 1.0, "inputs, narrow": 0.5, "inputs, wide": 2.0}  # length scales
 ON_DATA: Arguments = {"bound": "auto", "inducing": "tied"}  # in place of exact inference
 MOST_EXACT = 1000  # rows of the candidates with exact inference
 FEW = 5  # people of an arm
@@ -91,7 +92,8 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         together, each with a weight by how probable held-out people are under it: "free" has free
         inducing points and dropout; "exact" has exact inference and no dropout; "inputs" has exact
         inference and no network, so it is a GP with a length scale per column. These three learn a
-        scale per column of X; "unscaled" is "exact" without one.
+        scale per column of X; "unscaled" is "exact" without one. "inputs" is trained from three
+        length scales, of which the best counts.
         From 1,001 people to learn from on, inducing points on the data take the place of exact
         inference; beyond 5,000 nothing is chosen. If one of the four is given, they mean: where
         inducing points are, as in `DUERegressor` ("free"); layers of the default encoder (3; 0 is
@@ -99,6 +101,8 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     average
         Let the candidates answer together: a prediction is then up to four small networks, one
         pass each, and intervals are wider where they disagree. False keeps the best one alone.
+    lengthscale
+        Of the features, to start from, in units of their mean distance; the paper has 1.
     placement, bound
         As in `DUERegressor`. A bound other than "auto" leaves nothing to choose either.
     finish
@@ -140,6 +144,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     dropout: float | None = argument(None, or_none(check_fraction))
     column_scales: bool | None = argument(None, or_none(check_flag))
     average: bool = argument(True, check_flag)
+    lengthscale: float = argument(1.0, check_positive)
     placement: str = argument("kmeans", one_of(PLACEMENTS))
     bound: str = argument("auto", one_of(BOUNDS))
     finish: str = argument("gp", one_of(FINISHES))
@@ -229,7 +234,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         gp = InducingGP(torch.zeros(M, J), T, kernel=self.kernel)
         where: dict[str, Any] = {"inducing": self.inducing, "placement": self.placement}
         how: dict[str, Any] = {"bound": self.bound, "finish": self.finish, **where}
-        return TreatmentDUE(f, gp, Gaussian(T), n, **how)
+        return TreatmentDUE(f, gp, Gaussian(T), n, lengthscale=self.lengthscale, **how)
 
     def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> nn.Module:
         if "members" in config:
@@ -248,7 +253,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
             return {"free": BEFORE}
         candidates = {"free": FREE, "exact": EXACT, "unscaled": UNSCALED}
         if self.extractor is None:
-            candidates["inputs"] = INPUTS
+            candidates |= {name: {**INPUTS, "lengthscale": start} for name, start in STARTS.items()}
         if n > MOST_EXACT:
             candidates = {name: {**each, **ON_DATA} for name, each in candidates.items()}
         return {**candidates, "free": FREE}

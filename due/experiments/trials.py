@@ -151,6 +151,7 @@ def fit_and_predict(method: Contender, trial: Trial) -> Json:
         "fit_seconds": round(fitted - began, 4),
         "predict_seconds": round(predicted - fitted, 4),
         "epochs": len(history["loss"]) if history else None,
+        "missed_effect": history.get("missed_effect", {}).get("p") if history else None,
         "tau_hat": tau_hat.tolist(),
         "var": var.tolist(),
     }

@@ -67,6 +67,7 @@ def test_candidates_weigh_by_how_many_standard_errors_they_are_behind():
     weights = weigh({"a": 1.0, "b": 1.1, "c": None, "d": float("nan"), "e": 9.0}, n=100)
     assert_allclose([weights["a"], weights["b"]], np.exp([0, -1]) / np.exp([0, -1]).sum())
     assert list(weights) == ["a", "b"]  # what diverged, and what hardly weighs, is left out
+    assert weigh({"a": 1.0, "b, x": 1.3, "b, y": 1.1}, n=100).keys() == {"a", "b, y"}
     more = weigh({"a": 1.0, "b": 1.1}, n=400)
     assert_allclose(more["b"] / more["a"], np.exp(-2))
 
@@ -136,7 +137,10 @@ def test_without_a_network_it_is_gp_regression_on_scaled_inputs():
 
 def test_candidates_follow_the_number_of_people_and_what_is_given():
     few, many, too_many = (DUECATE()._candidates(n) for n in (1000, 1001, 5001))
-    assert list(few) == list(many) == ["free", "exact", "unscaled", "inputs"]
+    names = ["free", "exact", "unscaled", "inputs", "inputs, narrow", "inputs, wide"]
+    assert list(few) == list(many) == names
+    starts = [few[name]["lengthscale"] for name in names[3:]]
+    assert starts == [1.0, 0.5, 2.0]
     assert few["exact"]["bound"] == "exact" and many["exact"]["inducing"] == "tied"
     assert few["unscaled"] == {**few["exact"], "column_scales": False} != few["exact"]
     assert many["unscaled"]["inducing"] == "tied" and not many["unscaled"]["column_scales"]

@@ -136,7 +136,7 @@ def measured(journal: Journal, name: str, method: str, seed: int) -> Numbers:
 def defaults() -> str:
     """The arguments of a `DUEClassifier` and how it trains."""
     model = DUEClassifier()
-    return " ".join(f"{model.get_params()} {model._recipe}".split())
+    return " ".join(f"{model.get_params()} {model._recipe} {model._wide}".split())
 
 
 def fit_and_measure(data: Split, model: Any) -> Numbers:

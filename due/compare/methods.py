@@ -50,14 +50,14 @@ def tiny(shape: torch.Size) -> nn.Module:
 SMOKE = {"extractor": tiny, "epochs": 2}
 CLASSIFIERS = {
     "softmax": alone("Softmax", baselines.SoftmaxClassifier),
-    "due": alone("DUE", DUEClassifier, version=2),
+    "due": alone("DUE", DUEClassifier, version=3),
     "ensemble": ensemble(baselines.SoftmaxClassifier),
     "mc-dropout": mc_dropout(baselines.SoftmaxClassifier),
     "duq": alone("DUQ", baselines.DUQClassifier),
     "sngp": alone("SNGP", baselines.SNGPClassifier, version=2),
     "svdkl": alone("SV-DKL", baselines.SVDKLClassifier, version=2),
     "svdkl-free": alone("SV-DKL, no bound", baselines.SVDKLClassifier, version=2, c=None),
-    "gpdnn": alone("GPDNN", baselines.GPDNN, version=2),
+    "gpdnn": alone("GPDNN", baselines.GPDNN, version=3),
     "ddu": alone("DDU", baselines.DDUClassifier),
 }
 REGRESSORS = {

@@ -84,7 +84,9 @@ def measured(
     journal: Journal, budget: dict[str, Any], part: str, run: Callable[..., Any], seed: int
 ) -> Any:
     models = (DUEClassifier(**budget), DUERegressor())
-    settings = {"models": " ".join(f"{m.get_params()} {m._default_recipe(1000)}" for m in models)}
+    recipes = (getattr(m, "_recipe", None) or m._default_recipe(1000) for m in models)
+    texts = [f"{m.get_params()} {r}" for m, r in zip(models, recipes, strict=True)]
+    settings = {"models": " ".join(texts)}
     line = journal.find(settings, part=part, seed=seed)
     if line is None:
         line = journal.add(settings, {"numbers": run(seed, budget)}, part=part, seed=seed)

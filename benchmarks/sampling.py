@@ -68,7 +68,7 @@ def make(out: Path, names: tuple[str, ...], seeds: int, epochs: int | None = Non
 
 def measured(journal: Journal, name: str, way: str, seed: int, epochs: int | None) -> Numbers:
     model = DUEClassifier(samples=WAYS[way], epochs=epochs, random_state=seed)
-    recipe = f"{model._default_recipe(1000)}"
+    recipe = f"{model._recipe}"
     settings = {"model": f"{model.get_params()} {recipe}"}
     line = journal.find(settings, set=name, way=way, seed=seed)
     if line is None:

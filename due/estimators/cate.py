@@ -61,7 +61,7 @@ PAPER = Recipe(batch_size=100, lr=1e-3, head_lr=4e-3, patience=20)
 
 @estimator
 class DUECATE(Choosing, UncertainEffectNetwork):
-    """Effects of a treatment with their uncertainty, from one forward pass of a deep network.
+    """Effects of a treatment with their uncertainty, from one pass of a deep network or of a few.
 
     A GP of the outcome on the features of [x, t]. The effect f([x, 1]) − f([x, 0]) of a person is
     then normal, and its mean and variance are closed forms. Nothing here is calibrated on true

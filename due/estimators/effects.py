@@ -174,7 +174,7 @@ class UncertainEffects(EffectEstimator):
     def effect_inference(
         self, X: ArrayLike, T0: ArrayLike = 0, T1: ArrayLike = 1
     ) -> EffectInference:
-        """Effects and their standard errors, from one forward pass."""
+        """Effects and their standard errors."""
         mean, var = self._posterior(self._people(X))
         change = _change(T0, T1, len(mean))
         return EffectInference(change * mean, np.abs(change) * np.sqrt(var))

@@ -54,3 +54,14 @@ def test_it_is_saved(both, tmp_path):
     X = rings(50, seed=1)[0]
     assert_array_equal(loaded.predict_proba(X), both[1].predict_proba(X))
     assert loaded.history_["temperature"] == both[1].history_["temperature"]
+
+
+def test_scales_of_many_columns_learn_faster():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 50)) * np.arange(1, 51)
+    few, many = (
+        DUEClassifier(epochs=1, random_state=0).fit(X[:, :n], X[:, 0] > 0) for n in (49, 50)
+    )
+    assert [model._default_recipe(60).head_lr for model in (few, many)] == [5e-3, 1e-2]
+    plain = DUEClassifier(epochs=1, column_scales=False, random_state=0).fit(X, X[:, 0] > 0)
+    assert plain._default_recipe(60).head_lr == 5e-3

@@ -23,7 +23,13 @@ from due.lipschitz import constrain
 from due.methods.due import BOUNDS, COLLAPSED_ROWS, FINISHES, INDUCING, PLACEMENTS
 from due.methods.method import Method
 from due.methods.treatment_due import AveragedTreatmentDUE, TreatmentDUE
-from due.networks import AppendTreatment, PreactivationResNet, ScaledInputs, n_features
+from due.networks import (
+    AppendTreatment,
+    PreactivationResNet,
+    ScaledColumns,
+    ScaledInputs,
+    n_features,
+)
 from due.rows.checks import (
     argument,
     at_least,
@@ -45,14 +51,14 @@ PLACES = ("features", "input")
 DECAY = 0.45  # ½ (1 − dropout of 0.1)
 INDUCING_POINTS = {"free": 100, "tied": 300, "refreshed": 300}
 OPEN = ("inducing", "layers", "dropout", "column_scales")  # left to candidates if all are None
-SET = (*OPEN, "bound")  # by candidates
+SET = (*OPEN, "bound", "sigma2")  # by candidates
 Arguments = dict[str, Any]
 BEFORE: Arguments = {"inducing": "free", "layers": 3, "dropout": 0.1, "column_scales": False}
 FREE: Arguments = {**BEFORE, "column_scales": True}
 EXACT: Arguments = {**FREE, "bound": "exact", "dropout": 0.0}
 UNSCALED: Arguments = {**EXACT, "column_scales": False}
 INPUTS: Arguments = {**EXACT, "layers": 0}
-STARTS = {"inputs": 1.0, "inputs, narrow": 0.5, "inputs, wide": 2.0}  # length scales
+QUIET: Arguments = {**INPUTS, "sigma2": 0.02}
 ON_DATA: Arguments = {"bound": "auto", "inducing": "tied"}  # in place of exact inference
 MOST_EXACT = 1000  # rows of the candidates with exact inference
 FEW = 5  # people of an arm
@@ -69,7 +75,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
 
     By default the collapsed bound trains on all people at once for at most 1,000 epochs of one
     step, with Adam at rates of 4e-3 for the network and 1.6e-2 for the GP, an L2 penalty of
-    0.45 / N and a patience of 60.
+    0.45 / N and a patience of 60, or of 250 without a network.
 
     Parameters
     ----------
@@ -92,8 +98,8 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         together, each with a weight by how probable held-out people are under it: "free" has free
         inducing points and dropout; "exact" has exact inference and no dropout; "inputs" has exact
         inference and no network, so it is a GP with a length scale per column. These three learn a
-        scale per column of X; "unscaled" is "exact" without one. "inputs" is trained from three
-        length scales, of which the best counts.
+        scale per column of X; "unscaled" is "exact" without one. "inputs" is trained twice, from
+        much noise and from little, and the better one counts.
         From 1,001 people to learn from on, inducing points on the data take the place of exact
         inference; beyond 5,000 nothing is chosen. If one of the four is given, they mean: where
         inducing points are, as in `DUERegressor` ("free"); layers of the default encoder (3; 0 is
@@ -101,8 +107,9 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     average
         Let the candidates answer together: a prediction is then up to four small networks, one
         pass each, and intervals are wider where they disagree. False keeps the best one alone.
-    lengthscale
-        Of the features, to start from, in units of their mean distance; the paper has 1.
+    sigma2
+        Variance of the noise to start from, in units of the variance of the outcomes. From little
+        noise the effect is seldom taken for noise itself; from much, it overfits less.
     placement, bound
         As in `DUERegressor`. A bound other than "auto" leaves nothing to choose either.
     finish
@@ -144,7 +151,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     dropout: float | None = argument(None, or_none(check_fraction))
     column_scales: bool | None = argument(None, or_none(check_flag))
     average: bool = argument(True, check_flag)
-    lengthscale: float = argument(1.0, check_positive)
+    sigma2: float = argument(0.6931, check_positive)
     placement: str = argument("kmeans", one_of(PLACEMENTS))
     bound: str = argument("auto", one_of(BOUNDS))
     finish: str = argument("gp", one_of(FINISHES))
@@ -234,7 +241,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         gp = InducingGP(torch.zeros(M, J), T, kernel=self.kernel)
         where: dict[str, Any] = {"inducing": self.inducing, "placement": self.placement}
         how: dict[str, Any] = {"bound": self.bound, "finish": self.finish, **where}
-        return TreatmentDUE(f, gp, Gaussian(T), n, lengthscale=self.lengthscale, **how)
+        return TreatmentDUE(f, gp, Gaussian(T, self.sigma2), n, **how)
 
     def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> nn.Module:
         if "members" in config:
@@ -253,7 +260,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
             return {"free": BEFORE}
         candidates = {"free": FREE, "exact": EXACT, "unscaled": UNSCALED}
         if self.extractor is None:
-            candidates |= {name: {**INPUTS, "lengthscale": start} for name, start in STARTS.items()}
+            candidates |= {"inputs": INPUTS, "inputs, quiet": QUIET}
         if n > MOST_EXACT:
             candidates = {name: {**each, **ON_DATA} for name, each in candidates.items()}
         return {**candidates, "free": FREE}
@@ -282,10 +289,13 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         """The encoder of the paper's treatment-effect experiments, or none."""
         D, layers = shape[0], 3 if self.layers is None else self.layers
         if not layers:
-            return ScaledInputs(nn.Identity(), D, price=0.0)  # the bound itself has one
+            return ScaledColumns(D)
         f = PreactivationResNet(D, depth=layers - 1, dropout=self.dropout or 0.0)
         return ScaledInputs(f, D) if self.column_scales else f
 
     def _default_recipe(self, n: int) -> Recipe:
-        own = Recipe(epochs=1000, lr=4e-3, head_lr=1.6e-2, weight_decay=DECAY / n, patience=60)
+        patience = 60 if self.layers != 0 else 250  # without a network nothing overfits so soon
+        own = Recipe(
+            epochs=1000, lr=4e-3, head_lr=1.6e-2, weight_decay=DECAY / n, patience=patience
+        )
         return own.over(gp_recipe(self.bound, n))

@@ -79,13 +79,12 @@ class DeepGP(Method):
         placement: str = "kmeans",
         refresh: int = 10,
         noise: str = "constant",
-        lengthscale: float = 1.0,
     ) -> None:
         super().__init__()
         self.f, self.gp, self.likelihood, self.n_data = f, gp, likelihood, n_data
         self.bound, self.finishing, self.warm = bound, finish, warm
         self.inducing, self.placement, self.refresh = inducing, placement, refresh
-        self.noise, self.lengthscale = noise, lengthscale
+        self.noise = noise
         self.chosen: dict[str, Any] = {}  # by `finish`, for the history
         self.n_classes = likelihood.T if isinstance(likelihood, Softmax) else None
         self._rows: Tensor | None = None  # numbers of `x_Z` in the source
@@ -115,7 +114,7 @@ class DeepGP(Method):
         x, y, *_ = source.take(numbers)
         h = first_features(self.f, x)
         Z, distance = initialise(h, len(self.gp.Z), seed)
-        self.gp.place(Z, self.lengthscale * distance)
+        self.gp.place(Z, distance)
         if self.inducing != "free":
             self._settle_on(x, h, numbers)
         if self.warm and isinstance(self.likelihood, Softmax):
@@ -366,8 +365,6 @@ class DUE(DeepGP):
     noise
         Whether `finish` learns how the noise of a Gaussian likelihood depends on x, see
         `due.DUERegressor`.
-    lengthscale
-        To start from, in units of the mean distance between features; the paper has 1.
 
     Examples
     --------

@@ -4,6 +4,7 @@ from due.networks.append_treatment import AppendTreatment
 from due.networks.convolutional import VGG, ResNet18
 from due.networks.fully_connected import FCResNet, FeedForward, PreactivationResNet
 from due.networks.reversible import ReversibleConvNet, ReversibleNet
+from due.networks.scaled_columns import ScaledColumns
 from due.networks.scaled_inputs import ScaledInputs
 from due.networks.shape import check_precision, n_features
 from due.networks.wide_resnet import WideResNet
@@ -16,6 +17,7 @@ __all__ = [
     "ResNet18",
     "ReversibleConvNet",
     "ReversibleNet",
+    "ScaledColumns",
     "ScaledInputs",
     "VGG",
     "WideResNet",

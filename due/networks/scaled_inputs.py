@@ -16,9 +16,9 @@ class ScaledInputs(nn.Module):
 
     needs_no_bound = True
 
-    def __init__(self, f: nn.Module, D: int, price: float = PENALTY) -> None:
+    def __init__(self, f: nn.Module, D: int) -> None:
         super().__init__()
-        self.f, self.price = f, price
+        self.f = f
         self.raw = nn.Parameter(torch.ones(D))
 
     @property
@@ -35,5 +35,5 @@ class ScaledInputs(nn.Module):
         return self.f(x * self.scale)
 
     def penalty(self) -> Float[Tensor, ""]:
-        """The price of a scale times their sum, for the loss."""
-        return self.price * self.raw.clamp_min(0).sum()
+        """Their sum at its price, for the loss."""
+        return PENALTY * self.raw.clamp_min(0).sum()

@@ -25,8 +25,8 @@ from due.methods.method import Method
 from due.methods.treatment_due import AveragedTreatmentDUE, TreatmentDUE
 from due.networks import (
     AppendTreatment,
+    ArmColumns,
     PreactivationResNet,
-    ScaledColumns,
     ScaledInputs,
     n_features,
 )
@@ -51,14 +51,13 @@ PLACES = ("features", "input")
 DECAY = 0.45  # ½ (1 − dropout of 0.1)
 INDUCING_POINTS = {"free": 100, "tied": 300, "refreshed": 300}
 OPEN = ("inducing", "layers", "dropout", "column_scales")  # left to candidates if all are None
-SET = (*OPEN, "bound", "sigma2")  # by candidates
+SET = (*OPEN, "bound")  # by candidates
 Arguments = dict[str, Any]
 BEFORE: Arguments = {"inducing": "free", "layers": 3, "dropout": 0.1, "column_scales": False}
 FREE: Arguments = {**BEFORE, "column_scales": True}
 EXACT: Arguments = {**FREE, "bound": "exact", "dropout": 0.0}
 UNSCALED: Arguments = {**EXACT, "column_scales": False}
 INPUTS: Arguments = {**EXACT, "layers": 0}
-QUIET: Arguments = {**INPUTS, "sigma2": 0.02}
 ON_DATA: Arguments = {"bound": "auto", "inducing": "tied"}  # in place of exact inference
 MOST_EXACT = 1000  # rows of the candidates with exact inference
 FEW = 5  # people of an arm
@@ -96,10 +95,9 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     inducing, layers, dropout, column_scales
         Left to candidates if all are None and the bound is "auto". Four are trained, and answer
         together, each with a weight by how probable held-out people are under it: "free" has free
-        inducing points and dropout; "exact" has exact inference and no dropout; "inputs" has exact
-        inference and no network, so it is a GP with a length scale per column. These three learn a
-        scale per column of X; "unscaled" is "exact" without one. "inputs" is trained twice, from
-        much noise and from little, and the better one counts.
+        inducing points and dropout; "exact" has exact inference and no dropout; both learn a scale
+        per column of X; "unscaled" is "exact" without one. "inputs" has exact inference and no
+        network: it is a GP with length scales per column and per arm.
         From 1,001 people to learn from on, inducing points on the data take the place of exact
         inference; beyond 5,000 nothing is chosen. If one of the four is given, they mean: where
         inducing points are, as in `DUERegressor` ("free"); layers of the default encoder (3; 0 is
@@ -107,9 +105,6 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     average
         Let the candidates answer together: a prediction is then up to four small networks, one
         pass each, and intervals are wider where they disagree. False keeps the best one alone.
-    sigma2
-        Variance of the noise to start from, in units of the variance of the outcomes. From little
-        noise the effect is seldom taken for noise itself; from much, it overfits less.
     placement, bound
         As in `DUERegressor`. A bound other than "auto" leaves nothing to choose either.
     finish
@@ -151,7 +146,6 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     dropout: float | None = argument(None, or_none(check_fraction))
     column_scales: bool | None = argument(None, or_none(check_flag))
     average: bool = argument(True, check_flag)
-    sigma2: float = argument(0.6931, check_positive)
     placement: str = argument("kmeans", one_of(PLACEMENTS))
     bound: str = argument("auto", one_of(BOUNDS))
     finish: str = argument("gp", one_of(FINISHES))
@@ -241,7 +235,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         gp = InducingGP(torch.zeros(M, J), T, kernel=self.kernel)
         where: dict[str, Any] = {"inducing": self.inducing, "placement": self.placement}
         how: dict[str, Any] = {"bound": self.bound, "finish": self.finish, **where}
-        return TreatmentDUE(f, gp, Gaussian(T, self.sigma2), n, **how)
+        return TreatmentDUE(f, gp, Gaussian(T), n, **how)
 
     def _rebuild(self, config: dict[str, Any], tensors: Tensors) -> nn.Module:
         if "members" in config:
@@ -260,7 +254,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
             return {"free": BEFORE}
         candidates = {"free": FREE, "exact": EXACT, "unscaled": UNSCALED}
         if self.extractor is None:
-            candidates |= {"inputs": INPUTS, "inputs, quiet": QUIET}
+            candidates["inputs"] = INPUTS
         if n > MOST_EXACT:
             candidates = {name: {**each, **ON_DATA} for name, each in candidates.items()}
         return {**candidates, "free": FREE}
@@ -279,6 +273,8 @@ class DUECATE(Choosing, UncertainEffectNetwork):
 
     def _network(self, shape: torch.Size) -> nn.Module:
         """The network on rows [x, t] of the given shape."""
+        if self.layers == 0 and self.extractor is None:
+            return ArmColumns(shape[0] - 1, self.own_scale)
         build = self._encoder if self.extractor is None else self.extractor
         inside = self.treatment == "input"
         D = shape[0] if inside else shape[0] - 1
@@ -286,10 +282,8 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         return f if inside else AppendTreatment(f, self.own_scale)
 
     def _encoder(self, shape: torch.Size) -> nn.Module:
-        """The encoder of the paper's treatment-effect experiments, or none."""
+        """The encoder of the paper's treatment-effect experiments."""
         D, layers = shape[0], 3 if self.layers is None else self.layers
-        if not layers:
-            return ScaledColumns(D)
         f = PreactivationResNet(D, depth=layers - 1, dropout=self.dropout or 0.0)
         return ScaledInputs(f, D) if self.column_scales else f
 

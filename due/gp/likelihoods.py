@@ -87,6 +87,13 @@ class Gaussian(Additive):
         """Variance of the noise at features h."""
         return self.noise(h)
 
+    def with_tails(self, nu: float, sigma2: Float[Tensor, " noises"]) -> "StudentT":
+        """A Student-t of that level in its place, of the same shape."""
+        student = StudentT(self.noises, shape=self.shape, nu=nu).to(self.raw_sigma2.device)
+        student.raw_sigma2 = self.raw_sigma2
+        student.set_sigma2(sigma2)
+        return student
+
     def mixture(self) -> Mixture:
         """The noise as normals of variance `ratio` σ²: one."""
         one = torch.ones(1, dtype=torch.float64, device=self.raw_sigma2.device)
@@ -111,6 +118,14 @@ class StudentT(Additive):
     ) -> None:
         super().__init__(noises, sigma2, shape)
         self.register_buffer("nu", torch.tensor([nu], dtype=torch.float64))
+
+    def without_tails(self) -> Gaussian:
+        """Normal noise of the same variance in its place, of the same shape."""
+        gaussian = Gaussian(self.noises, shape=self.shape).to(self.raw_sigma2.device)
+        level = (self.sigma2 * self.nu / (self.nu - 2)).detach()
+        gaussian.raw_sigma2 = self.raw_sigma2
+        gaussian.set_sigma2(level)
+        return gaussian
 
     def precisions(self, mean: Latent, var: Latent, y: Latent, sigma2: Noises) -> Latent:
         """E[ω] of each row and output, given y."""

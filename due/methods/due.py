@@ -28,7 +28,7 @@ from due.gp.shapes import Features, Inputs, Noises, PerRow, Scalar, Weights
 from due.gp.temperature import best_temperature
 from due.lipschitz import fold
 from due.methods.method import Method, Train
-from due.methods.noise import noise_of_all, noise_of_held_out, tails_of_all
+from due.methods.noise import noise_of_all, noise_of_held_out, resist, tails_of_all
 from due.methods.ready import ready
 from due.networks import ScaledInputs
 from due.rows.source import Source, Table
@@ -286,6 +286,7 @@ class DeepGP(Method):
     def _absorb(self, source: Source, held_out: Source | None, train: Train) -> None:
         """Once held-out rows have chosen the features, the GP on them learns from all rows."""
         self._judge(held_out)
+        self._forget_noise()
         if not (self.learns_from_all or self.bound == "exact"):
             if held_out is not None and self.finishing == "noise":
                 x, y, *weights = held_out.some(NOISE_ROWS, 0)
@@ -301,20 +302,29 @@ class DeepGP(Method):
         if self.bound == "exact":
             self._given = None
             self.gp.grow(data[0][:n])
-        self.additive.shape = None
-        if isinstance(self.likelihood, StudentT):
-            tails_of_all(self, [part[:n] for part in data], [part[n:] for part in data])
-            return
+        heavy = isinstance(self.likelihood, StudentT)  # as it was asked for
+        learn_noise = tails_of_all if heavy else noise_of_all
         if others is not None:
-            noise_of_all(self, [part[:n] for part in data], [part[n:] for part in data])
-        if self.finishing == "gp":
+            learn_noise(self, [part[:n] for part in data], [part[n:] for part in data])
+        if self.finishing == "gp" and not heavy:
             bound = "exact" if self.bound == "exact" else "collapsed"
             head = DUE(nn.Identity(), self.gp, self.likelihood, len(x), bound=bound)
             train(head, Table(*data), **POLISH)
         if self.bound == "exact":
             self.gp.grow(data[0])  # every row is an inducing point
         h, y, *weights = data
-        set_optimal_q(self.gp, h, y, self.noise_at(h), *weights)
+        if isinstance(self.likelihood, StudentT):
+            resist(self, h, y, *weights)
+        else:
+            set_optimal_q(self.gp, h, y, self.noise_at(h), *weights)
+
+    def _forget_noise(self) -> None:
+        """What an earlier fit learned of its shape and tails."""
+        if isinstance(self.likelihood, Softmax):
+            return
+        if isinstance(self.likelihood, StudentT) and self.noise == "auto":
+            self.likelihood = self.likelihood.without_tails()
+        self.likelihood.shape = None
 
     @torch.no_grad()
     def _refer(self, source: Source, seed: int) -> None:

@@ -1,18 +1,28 @@
-"""The noise of a deep GP, once its features are chosen: its level, and how it depends on x."""
+"""The noise of a deep GP, once its features are chosen: its level, its shape over x, its tails."""
 
 from math import log, pi
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from due.gp.collapsed import held_out_noise, leave_one_out, set_optimal_q
 from due.gp.likelihoods import StudentT, student_mixture
-from due.gp.noise import Choice, Residuals, best_level, choose_shape, fit_shape, residuals
+from due.gp.noise import (
+    SURE,
+    Choice,
+    Residuals,
+    best_level,
+    choose_shape,
+    fit_shape,
+    mean_gain,
+    residuals,
+)
 
 NUS = (3.0, 4.0, 6.0, 10.0, 30.0)
 ROUNDS = 5  # of weights and q(U) in turn
 SMALLEST = 1e-10
+MOST = 1000  # rows by which tails are chosen
 Data = list[Tensor]  # features, y and perhaps weights
 
 
@@ -28,6 +38,35 @@ def noise_of_all(model: Any, known: Data, new: Data) -> None:
         _judge(model, _left(model, known, new)[1])
 
 
+def _judge(model: Any, rows: Residuals) -> None:
+    """How probable held-out rows are under this noise, before the function learns from them."""
+    density = log_normal(rows, model.noise_at(rows.h))
+    if model.noise == "auto":
+        density = _learn_tails(model, rows, density)
+    model.held_out_loss = -mean_gain(rows, density)[0]
+
+
+def _learn_tails(model: Any, rows: Residuals, normal: Tensor) -> Tensor:
+    """Heavy tails if they make the rows more probable by a standard error; log-densities then."""
+    likelihood = model.additive
+    found = best_tails(rows, likelihood.noises == model.gp.T, _log_shape(likelihood, rows))
+    gain, error = mean_gain(rows, found.log_density - normal)
+    heavy = gain > SURE * error
+    told = {"nu": found.nu if heavy else None, "tails_gain": gain, "tails_error": error}
+    model.chosen["noise"] |= told
+    if not heavy:
+        return normal
+    model.likelihood = likelihood.with_tails(found.nu, found.sigma2)
+    return found.log_density
+
+
+def _log_shape(likelihood: Any, rows: Residuals) -> Tensor:
+    if likelihood.shape is None:
+        return torch.zeros_like(rows.square)
+    shape: Tensor = likelihood.shape(rows.h).log()
+    return shape
+
+
 def _learn_shape(model: Any, known: Data, new: Data) -> None:
     likelihood = model.additive
     choice = choose_shape(*_left(model, known, new), needed=model.noise == "varying")
@@ -39,19 +78,12 @@ def _learn_shape(model: Any, known: Data, new: Data) -> None:
         likelihood.set_sigma2(_level(model, known, new))
 
 
-def _judge(model: Any, rows: Residuals) -> None:
-    """How probable held-out rows are under this noise, before the function learns from them."""
-    var = rows.var + model.noise_at(rows.h)
-    losses = 0.5 * (log(2 * pi) + var.log() + rows.square / var).sum(-1)
-    model.held_out_loss = float((rows.weight * losses).sum() / rows.weight.sum())
-
-
 @torch.no_grad()
 def noise_of_held_out(model: Any, new: Data) -> None:
     """From rows that were held out: a half of them fits the shape, the other half judges it."""
     likelihood, (h, y, *weights) = model.additive, new
     rows = residuals(h, y, *model.posterior(h), *weights)
-    g, likelihood.shape = torch.zeros_like(rows.square), None
+    g = torch.zeros_like(rows.square)
     if isinstance(likelihood, StudentT):
         _set_tails(model, rows)
         return
@@ -64,33 +96,36 @@ def noise_of_held_out(model: Any, new: Data) -> None:
             rows, g = halves[1], choice.shape(halves[1].h).log()
     level = best_level(rows, g)
     likelihood.set_sigma2(level if likelihood.noises == len(level) else level.mean(0, keepdim=True))
+    if model.noise == "auto":
+        _learn_tails(model, rows, log_normal(rows, model.noise_at(rows.h)))
 
 
 @torch.no_grad()
 def tails_of_all(model: Any, known: Data, new: Data) -> None:
-    """ν and σ² of a Student-t under which held-out rows are most probable; q(U) from all rows."""
-    (h0, y0, *w0), (h1, y1, *w1), gp = known, new, model.gp
+    """ν and σ² of a Student-t under which held-out rows are most probable."""
+    (h0, y0, *w0), (h1, y1, *w1) = known, new
     model.omega = model.omega[: len(h0)]
     if len(h1):
         for _ in range(ROUNDS):
             _reweigh(model, h0, y0, *w0)
-            rows = residuals(h1, y1, *gp(h1), *w1)
-            _set_tails(model, rows)
-    h, y, *w = (torch.cat(parts) for parts in zip(known, new, strict=True))
-    if model.bound == "exact":
-        gp.grow(h)
+            _set_tails(model, residuals(h1, y1, *model.gp(h1), *w1))
+
+
+@torch.no_grad()
+def resist(model: Any, h: Tensor, y: Tensor, *weights: Tensor) -> None:
+    """q(U) under a Student-t: rows far from the function have less weight, in turns."""
     model.omega = torch.ones_like(y, dtype=torch.float64)
     for _ in range(ROUNDS):
-        _reweigh(model, h, y, *w)
+        _reweigh(model, h, y, *weights)
     model.omega = model.omega.new_empty(0)
 
 
 def _set_tails(model: Any, rows: Residuals) -> None:
     likelihood = model.additive
-    nu, level = best_tails(rows, likelihood.noises == model.gp.T)
-    likelihood.nu.fill_(nu)
-    likelihood.set_sigma2(level)
-    model.chosen = {"noise": {"kind": "student", "nu": nu}}
+    found = best_tails(rows, likelihood.noises == model.gp.T, _log_shape(likelihood, rows))
+    likelihood.nu.fill_(found.nu)
+    likelihood.set_sigma2(found.sigma2)
+    model.chosen = {"noise": {"kind": "student", "nu": found.nu}}
 
 
 def _reweigh(model: Any, h: Tensor, y: Tensor, *weights: Tensor) -> None:
@@ -99,27 +134,47 @@ def _reweigh(model: Any, h: Tensor, y: Tensor, *weights: Tensor) -> None:
     model.omega = model.additive.precisions(*model.gp(h), y, noise).double()
 
 
-def best_tails(rows: Residuals, per_output: bool) -> tuple[float, Tensor]:
-    """ν, and σ² (per output), of a grid, that make residuals most probable."""
-    scale = (rows.square - rows.var).clamp_min(0.1 * rows.square).median(0).values
-    levels = scale.clamp_min(SMALLEST).log() + torch.linspace(-5, 5, 101).to(scale)[:, None]
+class Tails(NamedTuple):
+    """A Student-t, and log p of the residuals under it."""
+
+    nu: float
+    sigma2: Tensor  # (T,), or (1,) of all outputs
+    log_density: Tensor  # (P,)
+
+
+def best_tails(rows: Residuals, per_output: bool, g: Tensor) -> Tails:
+    """ν, and σ² (per output), of a grid, that make residuals most probable; noise σ² exp(g)."""
+    some = rows.part(torch.arange(0, len(rows.h), max(1, len(rows.h) // MOST)))
+    near = g[:: max(1, len(g) // MOST)]
+    scale = (some.square - some.var).clamp_min(0.1 * some.square) / near.exp()
+    middle = scale.median(0).values.clamp_min(SMALLEST).log()
+    levels = middle + torch.linspace(-5, 5, 101).to(scale)[:, None]
     best: tuple[float, float, Tensor] | None = None
     for nu in NUS:
-        share, ratio = student_mixture(nu, scale.device)
-        totals = []
-        for level in levels:
-            var = rows.var[..., None] + level.exp()[:, None] * ratio  # (P, T, K)
-            log_normal = -0.5 * (log(2 * pi) + var.log() + rows.square[..., None] / var)
-            density = torch.logsumexp(log_normal + share.log(), -1)
-            totals.append((rows.weight[:, None] * density).sum(0))
+        totals = [(some.weight[:, None] * _log_student(some, near + a, nu)).sum(0) for a in levels]
         total = torch.stack(totals)  # (G, T)
         at = total.argmax(0) if per_output else total.sum(1).argmax()[None].expand(total.shape[1])
         value = float(total.gather(0, at[None]).sum())
         if best is None or value > best[0]:
-            sigma2 = levels.gather(0, at[None])[0].exp()
-            best = value, nu, sigma2 if per_output else sigma2.mean(0, keepdim=True)
+            best = value, nu, levels.gather(0, at[None])[0]
     assert best is not None
-    return best[1], best[2]
+    _, nu, level = best
+    sigma2 = level.exp() if per_output else level.exp().mean(0, keepdim=True)
+    return Tails(nu, sigma2, _log_student(rows, g + sigma2.log(), nu).sum(-1))
+
+
+def _log_student(rows: Residuals, log_noise: Tensor, nu: float) -> Tensor:
+    """log p of each residual and output: the normal of the function and a Student-t."""
+    share, ratio = student_mixture(nu, log_noise.device)
+    var = rows.var[..., None] + log_noise.exp()[..., None] * ratio  # (P, T, K)
+    parts = -0.5 * (log(2 * pi) + var.log() + rows.square[..., None] / var)
+    return torch.logsumexp(parts + share.log(), -1)
+
+
+def log_normal(rows: Residuals, noise: Tensor) -> Tensor:
+    """log p of each residual under normal noise, summed over outputs."""
+    var = rows.var + noise
+    return -0.5 * (log(2 * pi) + var.log() + rows.square / var).sum(-1)
 
 
 def _level(model: Any, known: Data, new: Data) -> Tensor:

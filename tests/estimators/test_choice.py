@@ -125,9 +125,11 @@ def test_without_a_network_it_is_gp_regression_on_scaled_inputs():
     Y, T, X = study()
     model = DUECATE(**{**FEW, "n_inducing": None}, layers=0, bound="exact").fit(Y, T, X)
     f, gp = model.model_.f, model.model_.gp
-    s, a = f.f.scale.detach().numpy(), f.log_a.exp().item()
+    (v, w1, w0), a = f.scale.detach().numpy(), f.log_a.exp().item()
+    x = model.scale_(X)
     kernel = gp.kernel.outputscale.item() * Matern(gp.kernel.lengthscale.item(), "fixed", nu=1.5)
-    rows = [np.column_stack([model.scale_(X) * s, np.full(80, a * t)]) for t in (T, 1, 0)]
+    arms = [np.broadcast_to(t, 80)[:, None] for t in (T, 1, 0)]
+    rows = [np.column_stack([x * v, t * x * w1, (1 - t) * x * w0, a * t]) for t in arms]
     oracle = GaussianProcessRegressor(kernel, alpha=model.model_.sigma2.item(), optimizer=None)
     mu = gp.mu.item()
     oracle.fit(rows[0], model.y_scale_(Y[:, None])[:, 0] - mu)
@@ -137,8 +139,8 @@ def test_without_a_network_it_is_gp_regression_on_scaled_inputs():
 
 def test_candidates_follow_the_number_of_people_and_what_is_given():
     few, many, too_many = (DUECATE()._candidates(n) for n in (1000, 1001, 5001))
-    assert list(few) == list(many) == ["free", "exact", "unscaled", "inputs", "inputs, quiet"]
-    assert few["inputs, quiet"] == {**few["inputs"], "sigma2": 0.02}
+    assert list(few) == list(many) == ["free", "exact", "unscaled", "inputs"]
+    assert few["inputs"] == {**few["exact"], "layers": 0}
     assert few["exact"]["bound"] == "exact" and many["exact"]["inducing"] == "tied"
     assert few["unscaled"] == {**few["exact"], "column_scales": False} != few["exact"]
     assert many["unscaled"]["inducing"] == "tied" and not many["unscaled"]["column_scales"]

@@ -58,6 +58,28 @@ def test_tails_of_residuals_are_found():
         e = 0.5 * t.rvs(nu, size=(3000, 1), random_state=rng)
         square = torch.from_numpy(e**2)
         rows = Residuals(square, square, torch.full_like(square, 1e-6), torch.ones(3000).double())
-        found, sigma2 = best_tails(rows, per_output=True)
-        assert low <= found <= high
-        assert_allclose(sigma2.sqrt(), 0.5, rtol=0.15)
+        flat = best_tails(rows, per_output=True, g=torch.zeros_like(square))
+        assert low <= flat.nu <= high
+        assert_allclose(flat.sigma2.sqrt(), 0.5, rtol=0.15)
+        want = t.logpdf(e[:, 0], flat.nu, scale=flat.sigma2.sqrt())
+        assert_allclose(flat.log_density, want, atol=2e-3)
+
+
+def test_tails_are_those_of_residuals_relative_to_their_shape():
+    rng = np.random.default_rng(1)
+    g = torch.from_numpy(rng.normal(size=(900, 1)))
+    e = torch.from_numpy(t.rvs(4.0, size=(900, 1), random_state=rng))
+    nothing, one = torch.full_like(e, 1e-9), torch.ones(900).double()
+    plain = best_tails(Residuals(e, e**2, nothing, one), True, torch.zeros_like(g))
+    shaped = best_tails(Residuals(e, e**2 * g.exp(), nothing, one), True, g)
+    assert shaped.nu == plain.nu
+    assert_allclose(shaped.sigma2, plain.sigma2, rtol=1e-5)
+    assert_allclose(shaped.log_density, plain.log_density - g[:, 0] / 2, atol=1e-4)
+
+
+def test_normal_noise_of_the_same_variance_and_back():
+    student = Gaussian(2, 0.3).with_tails(4.0, torch.tensor([0.2, 0.5], dtype=torch.float64))
+    assert_allclose(student.sigma2.detach(), [0.2, 0.5], rtol=1e-6)
+    gaussian = student.without_tails()
+    assert_allclose(gaussian.sigma2.detach(), [0.4, 1.0], rtol=1e-6)
+    assert gaussian.raw_sigma2 is student.raw_sigma2

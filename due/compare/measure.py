@@ -49,9 +49,12 @@ def of_values(model: Any, task: Task) -> Json:
     """RMSE, NLL and coverage of 95 % intervals of test rows."""
     mean, std = model.predict(task.X_test, return_std=True)
     ends = mean - COVERAGE_Z * std, mean + COVERAGE_Z * std
+    nll = metrics.gaussian_nll(task.y_test, mean, std**2)
+    if hasattr(model, "log_density"):
+        nll = -float(model.log_density(task.X_test, task.y_test).mean())
     return {
         "rmse": metrics.rmse(task.y_test, mean),
-        "nll": metrics.gaussian_nll(task.y_test, mean, std**2),
+        "nll": nll,
         "coverage": metrics.coverage(task.y_test, *ends),
     }
 

@@ -26,8 +26,7 @@ class Choosing:
     def _candidates(self, n: int) -> Mapping[str, Arguments]:
         """By name, values of the arguments that were left open, for n rows to train on.
 
-        The first is taken where no rows are held out. Names with the same part before a comma are
-        several starts of one candidate.
+        The first is taken where no rows are held out.
         """
 
     @abstractmethod
@@ -81,20 +80,13 @@ def weigh(losses: Mapping[str, float | None], n: int) -> dict[str, float]:
     """Weights of candidates by their mean losses on n rows, ∝ e^(−√n d), d behind the best.
 
     The loss of a row has a standard deviation of about 1, so √n d counts standard errors: what
-    chance alone may have put behind keeps its say, and less of it the more rows there are. Of
-    several starts of one candidate the best counts.
+    chance alone may have put behind keeps its say, and less of it the more rows there are.
     """
     ranks = {name: _rank(loss) for name, loss in losses.items()}
-    best_of = {_kind(name): name for name in sorted(ranks, key=ranks.__getitem__, reverse=True)}
     best = min(ranks.values())
     raw = {name: exp(-sqrt(n) * (ranks[name] - best)) for name in ranks if ranks[name] < inf}
-    raw = {name: each for name, each in raw.items() if best_of[_kind(name)] == name}
     kept = {name: each for name, each in raw.items() if each > LIGHT * sum(raw.values())}
     return {name: each / sum(kept.values()) for name, each in kept.items()}
-
-
-def _kind(name: str) -> str:
-    return name.split(",")[0]
 
 
 def _rank(loss: float | None) -> float:

@@ -1,5 +1,6 @@
 """The noise of a deep GP, once its features are chosen: its level, its shape over x, its tails."""
 
+from collections.abc import Sequence
 from math import log, pi
 from typing import Any, NamedTuple
 
@@ -9,7 +10,6 @@ from torch import Tensor
 from due.gp.collapsed import held_out_noise, leave_one_out, set_optimal_q
 from due.gp.likelihoods import StudentT, student_mixture
 from due.gp.noise import (
-    SURE,
     Choice,
     Residuals,
     best_level,
@@ -20,6 +20,7 @@ from due.gp.noise import (
 )
 
 NUS = (3.0, 4.0, 6.0, 10.0, 30.0)
+MILD = (5.0, 10.0, 30.0)  # of `auto`: the standard deviation still tells the interval
 ROUNDS = 5  # of weights and q(U) in turn
 SMALLEST = 1e-10
 MOST = 1000  # rows by which tails are chosen
@@ -40,24 +41,25 @@ def noise_of_all(model: Any, known: Data, new: Data) -> None:
 
 def _judge(model: Any, rows: Residuals) -> None:
     """How probable held-out rows are under this noise, before the function learns from them."""
-    density = log_normal(rows, model.noise_at(rows.h))
-    if model.noise == "auto":
-        density = _learn_tails(model, rows, density)
+    auto = model.noise == "auto"
+    var = rows.var + model.noise_at(rows.h)
+    normal = -0.5 * (log(2 * pi) + var.log() + rows.square / var).sum(-1)
+    density = _learn_tails(model, rows) if auto else normal
     model.held_out_loss = -mean_gain(rows, density)[0]
 
 
-def _learn_tails(model: Any, rows: Residuals, normal: Tensor) -> Tensor:
-    """Heavy tails if they make the rows more probable by a standard error; log-densities then."""
+def _learn_tails(model: Any, rows: Residuals) -> Tensor:
+    """A Student-t in place of normal noise, of the same shape; log p of the rows under it."""
     likelihood = model.additive
-    found = best_tails(rows, likelihood.noises == model.gp.T, _log_shape(likelihood, rows))
-    gain, error = mean_gain(rows, found.log_density - normal)
-    heavy = gain > SURE * error
-    told = {"nu": found.nu if heavy else None, "tails_gain": gain, "tails_error": error}
-    model.chosen["noise"] |= told
-    if not heavy:
-        return normal
+    found = _tails(model, rows, MILD)
     model.likelihood = likelihood.with_tails(found.nu, found.sigma2)
+    model.chosen["noise"]["nu"] = found.nu
     return found.log_density
+
+
+def _tails(model: Any, rows: Residuals, nus: Sequence[float]) -> "Tails":
+    likelihood = model.additive
+    return best_tails(rows, likelihood.noises == model.gp.T, _log_shape(likelihood, rows), nus)
 
 
 def _log_shape(likelihood: Any, rows: Residuals) -> Tensor:
@@ -97,7 +99,7 @@ def noise_of_held_out(model: Any, new: Data) -> None:
     level = best_level(rows, g)
     likelihood.set_sigma2(level if likelihood.noises == len(level) else level.mean(0, keepdim=True))
     if model.noise == "auto":
-        _learn_tails(model, rows, log_normal(rows, model.noise_at(rows.h)))
+        _learn_tails(model, rows)
 
 
 @torch.no_grad()
@@ -121,10 +123,9 @@ def resist(model: Any, h: Tensor, y: Tensor, *weights: Tensor) -> None:
 
 
 def _set_tails(model: Any, rows: Residuals) -> None:
-    likelihood = model.additive
-    found = best_tails(rows, likelihood.noises == model.gp.T, _log_shape(likelihood, rows))
-    likelihood.nu.fill_(found.nu)
-    likelihood.set_sigma2(found.sigma2)
+    found = _tails(model, rows, NUS)
+    model.additive.nu.fill_(found.nu)
+    model.additive.set_sigma2(found.sigma2)
     model.chosen = {"noise": {"kind": "student", "nu": found.nu}}
 
 
@@ -142,7 +143,7 @@ class Tails(NamedTuple):
     log_density: Tensor  # (P,)
 
 
-def best_tails(rows: Residuals, per_output: bool, g: Tensor) -> Tails:
+def best_tails(rows: Residuals, per_output: bool, g: Tensor, nus: Sequence[float] = NUS) -> Tails:
     """ν, and σ² (per output), of a grid, that make residuals most probable; noise σ² exp(g)."""
     some = rows.part(torch.arange(0, len(rows.h), max(1, len(rows.h) // MOST)))
     near = g[:: max(1, len(g) // MOST)]
@@ -150,7 +151,7 @@ def best_tails(rows: Residuals, per_output: bool, g: Tensor) -> Tails:
     middle = scale.median(0).values.clamp_min(SMALLEST).log()
     levels = middle + torch.linspace(-5, 5, 101).to(scale)[:, None]
     best: tuple[float, float, Tensor] | None = None
-    for nu in NUS:
+    for nu in nus:
         totals = [(some.weight[:, None] * _log_student(some, near + a, nu)).sum(0) for a in levels]
         total = torch.stack(totals)  # (G, T)
         at = total.argmax(0) if per_output else total.sum(1).argmax()[None].expand(total.shape[1])
@@ -169,12 +170,6 @@ def _log_student(rows: Residuals, log_noise: Tensor, nu: float) -> Tensor:
     var = rows.var[..., None] + log_noise.exp()[..., None] * ratio  # (P, T, K)
     parts = -0.5 * (log(2 * pi) + var.log() + rows.square[..., None] / var)
     return torch.logsumexp(parts + share.log(), -1)
-
-
-def log_normal(rows: Residuals, noise: Tensor) -> Tensor:
-    """log p of each residual under normal noise, summed over outputs."""
-    var = rows.var + noise
-    return -0.5 * (log(2 * pi) + var.log() + rows.square / var).sum(-1)
 
 
 def _level(model: Any, known: Data, new: Data) -> Tensor:

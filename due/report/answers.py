@@ -65,12 +65,16 @@ class ClassRows(Rows):
 
 @dataclass(frozen=True, kw_only=True)
 class ValueRows(Rows):
-    """Mean and standard deviation of a new observation, noise included, in the target's units."""
+    """Mean and standard deviation of a new observation, noise included, in the target's units.
+
+    `log_density` is log p(truth); without it the predictions are taken for normal.
+    """
 
     task = "regression"
     mean: Floats
     std: Floats
     truth: Floats | None = None
+    log_density: Floats | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -196,7 +196,9 @@ def _value_scores(rows: ValueRows, widths: Sequence[float]) -> dict[str, float]:
     found = {
         "rmse": rmse,
         "r2": 1 - rmse**2 / total if total > 0 else float("nan"),
-        "nll": metrics.gaussian_nll(rows.truth, rows.mean, variance),
+        "nll": metrics.gaussian_nll(rows.truth, rows.mean, variance)
+        if rows.log_density is None
+        else -float(rows.log_density.mean()),
         "crps": metrics.crps_gaussian(rows.truth, rows.mean, variance),
         "coverage_90": metrics.coverage(rows.truth, lower, upper),
         "interval_score_90": metrics.interval_score(rows.truth, lower, upper, alpha=0.1),

@@ -32,6 +32,11 @@ def ask(estimator: Any, task: str, X: Floats) -> Answers:
     return _named(prediction=mean, uncertainty=std, ood_score=score(X))
 
 
+def log_density(estimator: Any, X: Floats, y: Floats) -> Floats | None:
+    """log p(y | x) of each row, if the estimator knows its own distribution."""
+    return np.asarray(estimator.log_density(X, y)) if hasattr(estimator, "log_density") else None
+
+
 def ood_scores(estimator: Any, task: str, X: Floats) -> Floats:
     """How foreign each row is, and nothing else."""
     if task == EFFECT and not hasattr(estimator, "ood_score"):

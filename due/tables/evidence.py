@@ -11,6 +11,7 @@ from due.report.answers import ClassRows, EffectRows, Rows, ValueRows
 from due.report.evidence import About, Evidence, gather
 from due.report.measure import LEVELS, Curve
 from due.rows.scale import Floats
+from due.tables.answers import log_density
 from due.tables.columns import EPOCH, Category, Column, Date, Numeric
 from due.tables.encoder import Frame
 from due.tables.split import TEST
@@ -124,7 +125,9 @@ def answers(model: Any, X: Floats, frame: Frame = None, truth: bool = False) -> 
             treatment=t,
             truth=y,
         )
-    return ValueRows(**given, mean=found["prediction"], std=found["uncertainty"], truth=y)
+    density = None if y is None else log_density(model.estimator, X, y)
+    mean, std = found["prediction"], found["uncertainty"]
+    return ValueRows(**given, mean=mean, std=std, truth=y, log_density=density)
 
 
 def about(model: Any) -> About:

@@ -6,6 +6,7 @@ import numpy as np
 
 from due import metrics
 from due.rows.scale import Floats
+from due.tables.answers import log_density
 from due.tables.target import CLASSIFICATION, EFFECT
 
 Json = dict[str, Any]
@@ -64,13 +65,24 @@ def of_classes(p: Floats, codes: Any, uncertainty: Floats) -> Json:
     }
 
 
-def of_values(y: Floats, mean: Floats, std: Floats, lower: Floats, upper: Floats) -> Json:
-    """RMSE, NLL, CRPS, coverage and width of intervals, and RMSE under deferral."""
+def of_values(
+    y: Floats,
+    mean: Floats,
+    std: Floats,
+    lower: Floats,
+    upper: Floats,
+    density: Floats | None = None,
+) -> Json:
+    """RMSE, NLL, CRPS, coverage and width of intervals, and RMSE under deferral.
+
+    Without log p(y), its `density`, a prediction is taken for normal; for the CRPS it always is.
+    """
+    nll = metrics.gaussian_nll(y, mean, std**2) if density is None else -float(density.mean())
     return {
         "rmse": metrics.rmse(y, mean),
         "mae": float(np.abs(y - mean).mean()),
         "r2": float(1 - np.mean((y - mean) ** 2) / max(float(np.var(y)), 1e-300)),
-        "nll": metrics.gaussian_nll(y, mean, std**2),
+        "nll": nll,
         "crps": metrics.crps_gaussian(y, mean, std**2),
         "coverage": metrics.coverage(y, lower, upper),
         "level": LEVEL,
@@ -94,11 +106,14 @@ def _classes(model: Any, rows: Any) -> Json:
 
 
 def _values(model: Any, rows: Any) -> Json:
-    found = model.answers(rows)
-    y = model.target.values(rows[model.target.name])
+    X, y = model.encode(rows), model.target.values(rows[model.target.name])
+    found, density = model.answers_to(X), log_density(model.estimator, X, y)
     mean, std = found["prediction"], found["uncertainty"]
     half = model.calibration.width(1 - LEVEL) * std
-    return {**of_values(y, mean, std, mean - half, mean + half), "foreign": _foreign(found)}
+    return {
+        **of_values(y, mean, std, mean - half, mean + half, density),
+        "foreign": _foreign(found),
+    }
 
 
 def _effects(model: Any, rows: Any) -> Json:

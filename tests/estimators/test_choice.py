@@ -67,7 +67,6 @@ def test_candidates_weigh_by_how_many_standard_errors_they_are_behind():
     weights = weigh({"a": 1.0, "b": 1.1, "c": None, "d": float("nan"), "e": 9.0}, n=100)
     assert_allclose([weights["a"], weights["b"]], np.exp([0, -1]) / np.exp([0, -1]).sum())
     assert list(weights) == ["a", "b"]  # what diverged, and what hardly weighs, is left out
-    assert weigh({"a": 1.0, "b, x": 1.3, "b, y": 1.1}, n=100).keys() == {"a", "b, y"}
     more = weigh({"a": 1.0, "b": 1.1}, n=400)
     assert_allclose(more["b"] / more["a"], np.exp(-2))
 

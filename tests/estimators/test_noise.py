@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import norm
 
 from due import DUERegressor
+from due.estimators.regressor import Tails, half_width
+from due.gp import StudentT
 
 FAST: dict[str, Any] = {"epochs": 80, "n_inducing": 20, "random_state": 0}
 
@@ -75,6 +78,7 @@ def test_constant_noise_stays_constant_and_can_be_asked_for():
     for one in (model, asked):
         assert np.ptp(one.moments(X).aleatoric) == 0
     assert model.history_["noise"]["kind"] == "constant" and "noise" not in asked.history_
+    assert model.history_["noise"]["nu"] >= 10  # the noise is normal
     assert 0.16 < np.sqrt(model.moments(X).aleatoric[0]) < 0.25
     forced = DUERegressor(**FAST, noise="varying").fit(X, y)
     assert np.ptp(forced.moments(X).aleatoric) > 0
@@ -152,7 +156,41 @@ def test_density_and_interval_of_a_student_t_fit_its_draws():
     assert_allclose(density.sum() * (grid[1] - grid[0]), 1, atol=0.01)
 
 
-def test_density_of_normal_noise(model):
+def test_tails_are_learned_on_top_of_the_shape(tmp_path):
+    """Varying noise with outliers: the density of new rows is better with tails than without."""
+    rng = np.random.default_rng(4)
+    X, Xn = rng.uniform(-3, 3, (2, 500, 1))
+    y, yn = (np.sin(x[:, 0]) + std_at(x[:, 0]) * rng.standard_t(3, size=500) for x in (X, Xn))
+    arguments = {**FAST, "epochs": 60}
+    normal, auto = (DUERegressor(**arguments, noise=kind).fit(X, y) for kind in ("varying", "auto"))
+    assert auto.history_["noise"]["kind"] == "varying" and auto.history_["noise"]["nu"] == 5
+    assert auto.log_density(Xn, yn).mean() > normal.log_density(Xn, yn).mean() + 0.02
+    low, high = auto.predict_interval(Xn, alpha=0.1)
+    assert 0.85 < np.mean((low <= yn) & (yn <= high)) < 0.95
+    auto.save(tmp_path / "model")
+    again = DUERegressor.load(tmp_path / "model")
+    assert_array_equal(again.log_density(Xn, yn), auto.log_density(Xn, yn))
+
+
+def test_a_warm_start_learns_tails_anew():
+    model = DUERegressor(**{**FAST, "epochs": 20}, warm_start=True).fit(*draw(300, 0))
+    first = model.model_.likelihood
+    model.fit(*draw(300, 0))
+    assert isinstance(model.model_.likelihood, StudentT) and model.model_.likelihood is not first
+    assert model.model_.likelihood.shape is not None
+
+
+def test_half_of_an_interval_has_its_probability():
+    tails = Tails(np.array([0.2, 0.7, 0.1]), np.array([0.1, 1.0, 20.0]))
+    var, noise = np.array([0.5, 1e-6]), np.array([2.0, 3.0])
+    std = np.sqrt(var[:, None] + noise[:, None] * tails.ratio)
+    for alpha in (0.9, 0.32, 0.05, 1e-3, 1e-8):
+        half = half_width(alpha, var, noise, tails)
+        assert_allclose(2 * (tails.share * norm.sf(half[:, None] / std)).sum(1), alpha, rtol=1e-6)
+
+
+def test_density_of_normal_noise():
+    model = DUERegressor(**{**FAST, "epochs": 20}, noise="varying").fit(*draw(300, 0))
     X, y = draw(50, 5)
     mean, std = model.predict(X, return_std=True)
     want = -0.5 * (np.log(2 * np.pi * std**2) + ((y - mean) / std) ** 2)

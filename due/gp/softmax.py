@@ -31,14 +31,18 @@ GUMBEL = (  # weight, mean, standard deviation: −log F is e⁻ˣ within 0.4 % 
     (0.0230922826344587, 3.390470971981423, 1.751031421723917),
     (0.0025921671051684215, 4.641320905010253, 2.5175308262703897),
 )
-NORMALS = torch.tensor(GUMBEL, dtype=torch.float64).mT[..., None, None]
 NODES = 24
 SPACING = 0.8  # of the first nodes: the Gumbel distribution needs no closer ones
-STEPS = torch.linspace(0, 1, NODES, dtype=torch.float64)[:, None]
-TRIALS = torch.arange(1, 8, dtype=torch.float64)[:, None] / 10  # of the range, where it may begin
+CONSTANTS = {
+    "normals": torch.tensor(GUMBEL, dtype=torch.float64).mT[..., None, None],
+    "steps": torch.linspace(0, 1, NODES, dtype=torch.float64)[:, None],
+    "trials": torch.arange(1, 8, dtype=torch.float64)[:, None] / 10,  # where the range may begin
+}
+IN_FLOAT32 = {name: value.float() for name, value in CONSTANTS.items()}
 FLOOR = 1e-30  # of a distribution function, so that float32 holds its logarithm
 FAR = 8.0  # standard deviations × √2, beyond which exp(−z²) is slow to compute and 0
 CACHE = 2**17  # values of F held at once: up to four threads share them, by nodes
+SMALL = 2**13  # up to so many the operations cost more than their numbers: as few as can be
 VECTOR = 16  # rows of a block are a multiple
 QUADRATURE = 129  # nodes for two classes, over ±7 standard deviations
 RARE = 5.0  # a class that stays so far below the largest has a closed form
@@ -92,15 +96,15 @@ def expected_entropy(mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]) -> F
 def integrals(
     mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"], curved: bool = True
 ) -> Integrals:
-    """All three, for three classes or more; the curvature is 0 if it is not asked for."""
+    """All three, for three classes or more; `curved=False` has E[p] alone, the others are empty."""
     order, tied = _order(mean, var)
     mean, var = mean.gather(-1, order), var.gather(-1, order)
     integrate = partial(_of_block, curved=curved)
     whole = torch.compiler.is_compiling()
     found = integrate(mean, var, mean.shape[-1]) if whole else _of_rows(mean, var, integrate)
-    parts = (_alike(part, mean, var) if tied else part for part in found[1:])
-    back = (torch.empty_like(part).scatter(-1, order, part) for part in parts)
-    return Integrals(found.log_sum, *back)
+    parts = [_alike(part, mean, var) if tied else part for part in found[1 : 3 if curved else 2]]
+    back = [torch.empty_like(part).scatter(-1, order, part) for part in parts]
+    return Integrals(found.log_sum, *back, *found[1 + len(back) :])
 
 
 def monte_carlo(
@@ -136,17 +140,17 @@ class _LogSum(torch.autograd.Function):
 def _of_rows(mean: Tensor, var: Tensor, integrate: Integrate) -> Integrals:
     """Rows that have about as many classes to integrate over together."""
     T = mean.shape[-1]
-    if T < FEW:
+    if T < FEW or not len(mean):
         return _of_blocks(mean, var, T, integrate)
     matter = _matter(mean, var)
     sizes = 2 ** matter.sum(-1).clamp_min(LEAST).log2().ceil().long()
-    whole = Integrals(torch.empty_like(mean[:, 0]), torch.empty_like(mean), torch.empty_like(mean))
-    for size in sizes.unique().tolist():
-        rows = torch.nonzero(sizes == size)[:, 0]
-        found = _of_blocks(mean[rows], var[rows], min(size, T), integrate)
-        for part, piece in zip(whole, found, strict=True):
-            part[rows] = piece
-    return whole
+    groups = [torch.nonzero(sizes == size)[:, 0] for size in sizes.unique().tolist()]
+    numbers = [min(int(sizes[rows[0]]), T) for rows in groups]
+    found = [
+        _of_blocks(mean[r], var[r], n, integrate) for r, n in zip(groups, numbers, strict=True)
+    ]
+    back = torch.cat(groups).argsort()
+    return Integrals(*(torch.cat(parts)[back] for parts in zip(*found, strict=True)))
 
 
 def _of_blocks(mean: Tensor, var: Tensor, n: int, integrate: Integrate) -> Integrals:
@@ -168,21 +172,29 @@ def _of_block(mean: Tensor, var: Tensor, n: int, curved: bool) -> Integrals:
     top = mean.amax(-1, keepdim=True)
     mean = mean - top
     m, v = (mean, var) if n == mean.shape[-1] else _lumped(mean, var, n)
-    low = _lowest(m.detach(), v.detach())
-    x, dx, rest = _nodes(m.detach(), v.detach(), low)  # (nodes, N)
-    blur = (0.81 * (dx[0].square() - 1)).clamp_min(0)[:, None]  # for what is too sharp for them
+    fixed, spread = m.detach(), v.detach()
+    low = _lowest(fixed, spread)
+    x, dx, rest = _nodes(fixed, spread, low)  # (nodes, N)
+    blur = (0.81 * dx[0].square() - 0.81).clamp_min_(0)[:, None]  # for what is too sharp for them
     F, slope, bend = _distribution(x[..., None] - m, torch.maximum(v, blur), curved)
     H = F.log().sum(-1).clamp_min_(-80).exp_() * dx  # Π_c F_c, of the maximum
     share = H[..., None] / F
     slope.mul_(share)  # F' Π_{j≠c} F_j
     inverse = (-x).clamp_max_(80).exp_() * slope.sum(-1)
-    parts = [slope, bend * share, inverse[..., None], H[..., None]]
+    parts = [slope, inverse[..., None]]
+    if curved:
+        parts += [bend * share, H[..., None]]
     sums = _over_nodes(torch.cat(parts, -1)).split([part.shape[-1] for part in parts], -1)
     total = sums[0].sum(-1, keepdim=True)  # 1 up to about 3e-4
-    p, curvature, inverse = (each / total for each in sums[:3])
-    p, curvature = _with_rare(mean, var, low, p[:, :n], curvature[:, :n], inverse)
-    log_sum = rest + x[-1] - sums[3][:, 0] + H[-1] / 2
-    return Integrals(log_sum + top[:, 0] - GAMMA, p, curvature)
+    rare, closed = _rare(mean, var, low, n, sums[1] / total)
+    p = torch.where(rare, closed, _all(sums[0][:, :n] / total, mean))
+    p = p / p.sum(-1, keepdim=True)
+    if not curved:
+        nothing = p[:, :0]
+        return Integrals(nothing, p, nothing)
+    curvature = _all(sums[2][:, :n] / total, mean)
+    log_sum = rest + x[-1] - sums[3][:, 0] + H[-1] / 2 + top[:, 0] - GAMMA
+    return Integrals(log_sum, p, torch.where(rare, closed * (1 - closed) / 2, curvature))
 
 
 def _distribution(away: Tensor, var: Tensor, curved: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -190,27 +202,44 @@ def _distribution(away: Tensor, var: Tensor, curved: bool) -> tuple[Tensor, Tens
 
     Rows and classes come last, so that each sum works on long stretches of memory.
     """
-    weight, centre, std = NORMALS.to(var)
+    weight, centre, std = _constant("normals", var)
     r = (2 * (var + std.square())).rsqrt()  # (6, N, n)
     shift, scaled = -centre * r, weight / sqrt(pi) * r
-    F, slope, bend = torch.full_like(away, 0.5), torch.zeros_like(away), torch.zeros_like(away)
-    for c in range(len(GUMBEL)):
-        z = torch.addcmul(shift[c], away, r[c]).clamp_(-FAR, FAR)
-        density = (z * z).neg_().exp_()
-        F.add_(torch.erf(z), alpha=GUMBEL[c][0] / 2)
-        slope.addcmul_(density, scaled[c])
+    F, slope, bend = torch.full_like(away, 0.5), torch.zeros_like(away), away
+    if curved:
+        bend, steeper = torch.zeros_like(away), scaled * r
+    few = not torch.compiler.is_compiling() and away.numel() <= SMALL
+    at_once = len(GUMBEL) if few else 1
+    for c in range(0, len(GUMBEL), at_once):
+        own = slice(c, c + at_once)
+        z = torch.addcmul(shift[own, None], away, r[own, None]).clamp_(-FAR, FAR)
+        densities = (z * z).neg_().exp_()
+        for (share, *_), erf in zip(GUMBEL[c : c + at_once], torch.erf(z), strict=True):
+            F.add_(erf, alpha=share / 2)
+        for density, height in zip(densities, scaled[own], strict=True):
+            slope.addcmul_(density, height)
         if curved:
-            bend.addcmul_(density * z, scaled[c] * r[c])
+            for product, height in zip(densities * z, steeper[own], strict=True):
+                bend.addcmul_(product, height)
     return F.clamp_min_(FLOOR), slope, bend
+
+
+def _constant(name: str, like: Tensor) -> Tensor:
+    """One of the `CONSTANTS` in the type of a tensor, without converting it each time."""
+    known = IN_FLOAT32 if like.dtype == torch.float32 else CONSTANTS
+    return known[name].to(like)
 
 
 def _over_nodes(values: Tensor) -> Tensor:
     """The sum over the first dimension, in the same order for every row, unlike that of torch."""
     while (n := len(values)) > 1:
-        half, last = n // 2, values[-1]
-        values = values[:half] + values[half : 2 * half]
         if n % 2:
-            values[0] += last
+            *pairs, last = values.tensor_split([n // 2, n - 1])
+            values = pairs[0] + pairs[1]
+            values[0] += last[0]
+        else:
+            first, second = values.chunk(2)
+            values = first + second
     return values[0]
 
 
@@ -247,7 +276,7 @@ def _nodes(mean: Tensor, var: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tens
     where the maximum hardly ever is lower.
     """
     T = mean.shape[-1]
-    trials, t = TRIALS.to(mean), STEPS.to(mean)
+    trials, t = _constant("trials", mean), _constant("steps", mean)
     high, low = (mean + _root(var, 16 + 2 * log(T), (log(T) + 8) ** 2)).amax(-1), low[:, 0]
     trial = low + (high - low) * trials  # (trials, N)
     z = (trial[..., None] - (mean + GAMMA)) * (2 * var + pi**2 / 3).rsqrt()
@@ -261,21 +290,22 @@ def _nodes(mean: Tensor, var: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tens
     return low + a * grown, dx, dx[-1] * k / (12 * (NODES - 1))
 
 
-def _with_rare(
-    mean: Tensor, var: Tensor, low: Tensor, p: Tensor, curvature: Tensor, inverse: Tensor
-) -> tuple[Tensor, Tensor]:
-    """E[p] and E[p (1 − p)] / 2 of all classes; `inverse` is E[1 / Σ exp f].
+def _rare(mean: Tensor, var: Tensor, low: Tensor, n: int, inverse: Tensor) -> tuple[Tensor, Tensor]:
+    """Which classes have a closed form, and E[p] by it; `inverse` is E[1 / Σ exp f].
 
     A class far below the maximum has E[p] = E[exp f_c] E[1 / Σ exp f], which is also what the
     mixture of normals is not made for: the tail of the Gumbel distribution.
     """
     rare = _reach(mean, var) < low - RARE
-    if missing := mean.shape[-1] - p.shape[-1]:
+    if n < mean.shape[-1]:
         rare = rare | ~_matter(mean, var)  # also of the first n: equal classes have equal answers
-        p, curvature = pad(p, (0, missing)), pad(curvature, (0, missing))
-    closed = (mean + var / 2).clamp_max(30).exp() * inverse
-    p = torch.where(rare, closed, p)
-    return p / p.sum(-1, keepdim=True), torch.where(rare, closed * (1 - closed) / 2, curvature)
+    return rare, (mean + var / 2).clamp_max(30).exp() * inverse
+
+
+def _all(first: Tensor, like: Tensor) -> Tensor:
+    """Of all classes, 0 beyond the first ones."""
+    missing = like.shape[-1] - first.shape[-1]
+    return pad(first, (0, missing)) if missing else first
 
 
 def _lowest(mean: Tensor, var: Tensor) -> Tensor:

@@ -250,7 +250,7 @@ def test_covariance_is_the_models_joint_plus_noise(which, request):
     x = torch.from_numpy(model.scale_(GRID))
     with torch.no_grad():
         _, joint = model.model_.gp.joint(model.predictor_.model.f(x))  # (T, N, N)
-    sigma2 = model.model_.likelihood.sigma2.detach()
+        sigma2 = model.model_.likelihood.variance(model.predictor_.model.f(x))
     want = (joint + sigma2[:, None, None] * torch.eye(40)).numpy()
     want = np.moveaxis(want, 0, -1) * model.y_scale_.std**2
     assert_allclose(cov, want[..., 0] if which == "regressor" else want, atol=1e-12)

@@ -82,10 +82,26 @@ SMOKE = Size(("iris",), 1, ("yacht",), 1, epochs=1, trees=30, steps=4, gp_rows=2
 
 
 class Prediction(NamedTuple):
-    """Mean and standard deviation of a new observation, noise included."""
+    """Mean and standard deviation of a new observation, noise included; normal if no more is given.
+
+    `log_density` is a function of the observations, `interval` that of 90 %.
+    """
 
     mean: Floats
     std: Floats
+    log_density: Callable[[Floats], Floats] | None = None
+    interval: tuple[Floats, Floats] | None = None
+
+    def nll(self, y: Floats) -> float:
+        """Mean of −log p(y)."""
+        if self.log_density is None:
+            return gaussian_nll(y, self.mean, self.std**2)
+        return -float(self.log_density(y).mean())
+
+    def ends(self) -> tuple[Floats, Floats]:
+        """Of the 90 % interval."""
+        half = norm.ppf(0.95) * self.std
+        return self.interval or (self.mean - half, self.mean + half)
 
 
 class Task(NamedTuple):
@@ -245,19 +261,24 @@ def detect(model: str, seed: int, size: Size) -> dict[str, float]:
 
 def one_split(model: str, name: str, number: int, size: Size) -> dict[str, float]:
     data = uci.load(name, number)
-    mean, std = REGRESSORS[model](data.X_train, data.y_train, data.X_test, number, size)
-    half = norm.ppf(0.95) * std
+    found = REGRESSORS[model](data.X_train, data.y_train, data.X_test, number, size)
     return {
         "rows": len(data.X_train) + len(data.X_test),
-        "rmse": rmse(data.y_test, mean),
-        "nll": gaussian_nll(data.y_test, mean, std**2),
-        "coverage": coverage(data.y_test, mean - half, mean + half),
+        "rmse": rmse(data.y_test, found.mean),
+        "nll": found.nll(data.y_test),
+        "coverage": coverage(data.y_test, *found.ends()),
     }
 
 
 def due_regressor(X: Floats, y: Floats, X_test: Floats, seed: int, size: Size) -> Prediction:
-    model = DUERegressor(epochs=size.epochs, random_state=seed).fit(X, y)
-    return Prediction(*model.predict(X_test, return_std=True))
+    return predicted(DUERegressor(epochs=size.epochs, random_state=seed).fit(X, y), X_test)
+
+
+def predicted(model: DUERegressor, X: Floats) -> Prediction:
+    """With the density and the interval of its own distribution."""
+    density, interval = partial(model.log_density, X), model.predict_interval(X, alpha=0.1)
+    mean, std = model.predict(X, return_std=True)
+    return Prediction(mean, std, density, interval)
 
 
 def forest(X: Floats, y: Floats, X_test: Floats, seed: int, size: Size) -> Prediction:

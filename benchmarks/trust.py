@@ -33,9 +33,8 @@ from typing import Any, NamedTuple
 import coverage as worlds
 import numpy as np
 import torch
-from scipy.stats import norm
 from sklearn.ensemble import HistGradientBoostingRegressor
-from tabular import Prediction, forest
+from tabular import Prediction, forest, predicted
 from tabular import Size as TabularSize
 from timing import interleave
 
@@ -45,7 +44,7 @@ from due.data import uci
 from due.data.toy import cosine_sum, random_cosines
 from due.experiments.journal import Journal
 from due.gp import JitterWarning
-from due.metrics import aurc, coverage, gaussian_nll, rmse
+from due.metrics import aurc, coverage, rmse
 from due.rows import Floats
 
 BEFORE: dict[str, Any] = {"inducing": "free", "noise": "constant", "column_scales": False}
@@ -157,16 +156,11 @@ def load(name: str, seed: int, size: Size) -> Data:
 
 
 class Answer(NamedTuple):
-    """Mean and std of a new observation; in the gap, of the function.
-
-    A prediction whose density and interval are not given is normal.
-    """
+    """Mean and std of a new observation; in the gap, of the function."""
 
     new: Prediction
     latent: Prediction | None = None
     noise: float | None = None  # std
-    density: Floats | None = None  # log p(y) of each new row
-    interval: tuple[Floats, Floats] | None = None  # of 90 %
 
 
 def due(
@@ -200,17 +194,15 @@ def boosted(data: Data, grid: Floats | None, seed: int, size: Size) -> Answer:
 
 
 def _answer(model: Any, data: Data, grid: Floats | None) -> Answer:
-    found = Answer(Prediction(*model.predict(data.X_new, return_std=True)))
     if isinstance(model, DUERegressor):
-        density = model.log_density(data.X_new, data.y_new)
-        interval = model.predict_interval(data.X_new, alpha=0.1)
-        found = found._replace(density=density, interval=interval)
+        new = predicted(model, data.X_new)
+    else:
+        new = Prediction(*model.predict(data.X_new, return_std=True))
     if grid is None:
-        return found
+        return Answer(new)
     at = model.moments(grid)
     latent = Prediction(at.mean, np.sqrt(at.epistemic))
-    noise = float(np.sqrt(model.moments(data.X_new).aleatoric).mean())
-    return found._replace(latent=latent, noise=noise)
+    return Answer(new, latent, float(np.sqrt(model.moments(data.X_new).aleatoric).mean()))
 
 
 MODELS: dict[str, Callable[[Data, Floats | None, int, Size], Answer]] = {
@@ -232,9 +224,9 @@ def measure(model: str, name: str, seed: int, size: Size) -> Numbers:
     run = boosted if model == "boosted trees" else MODELS[model]
     began = time.process_time()
     found = run(data, grid, seed, size)
-    numbers = {"seconds": time.process_time() - began, **quality(data.y_new, found)}
+    numbers = {"seconds": time.process_time() - began, **quality(data.y_new, found.new)}
     if found.latent is not None:
-        mean, std = found.latent
+        mean, std = found.latent[:2]
         truth = cosine_sum(x, function_seed=seed)
         numbers["gap_std"] = float(std[np.abs(x) < 2].mean())
         numbers["gap_inside"] = coverage(truth, mean - 2 * std, mean + 2 * std)
@@ -242,18 +234,16 @@ def measure(model: str, name: str, seed: int, size: Size) -> Numbers:
     return {name: value for name, value in numbers.items() if np.isfinite(value)}
 
 
-def quality(y: Floats, found: Answer) -> Numbers:
+def quality(y: Floats, found: Prediction) -> Numbers:
     """Error, likelihood, ranking of errors, and coverage of 90 %: all rows, and two thirds."""
-    mean, std = found.new
-    half = norm.ppf(0.95) * std
-    low, high = found.interval or (mean - half, mean + half)
-    normal = gaussian_nll(y, mean, std**2)
+    mean, std = found.mean, found.std
+    low, high = found.ends()
     first, _, last = np.array_split(np.argsort(std, kind="stable"), 3)
     square = (y - mean) ** 2
     return {
         "rmse": rmse(y, mean),
         "relative": rmse(y, mean) / float(np.std(y)),
-        "nll": normal if found.density is None else -float(found.density.mean()),
+        "nll": found.nll(y),
         "ranking": aurc(square, std) / float(square.mean()),
         "coverage": coverage(y, low, high),
         "quiet": coverage(y[first], low[first], high[first]),

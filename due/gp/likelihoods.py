@@ -163,7 +163,8 @@ def student_mixture(nu: float, device: torch.device | None = None) -> Mixture:
     """t_ν as a mixture of normals."""
     log_omega = torch.linspace(-12, 4, 81, dtype=torch.float64, device=device)
     share = torch.softmax(0.5 * nu * (log_omega - log_omega.exp()), 0)
-    return Mixture(share, torch.exp(-log_omega))
+    kept = share > SMALLEST_SHARE
+    return Mixture(share[kept], torch.exp(-log_omega[kept]))
 
 
 class Softmax(nn.Module):
@@ -223,4 +224,5 @@ class Softmax(nn.Module):
 METHODS = ("exact", "monte_carlo", "mean_field")
 PLAIN = 32  # samples of "monte_carlo"
 SMALLEST_NOISE = 1e-6
+SMALLEST_SHARE = 1e-300  # of a normal in a mixture: below, logarithms overflow
 Likelihood = Gaussian | StudentT | Softmax

@@ -180,6 +180,14 @@ def test_a_warm_start_learns_tails_anew():
     assert model.model_.likelihood.shape is not None
 
 
+def test_nearly_normal_tails_have_a_density_everywhere():
+    model = DUERegressor(**{**FAST, "epochs": 20}).fit(*draw(300, 3, std=lambda x: 0.2))
+    model.predictor_.model.likelihood.nu.fill_(30.0)
+    far = np.array([0.0, 1e-9, 3.0, 1e4])
+    density = model.log_density(np.zeros((4, 1)), far)  # a warning is an error here
+    assert np.isfinite(density).all() and (np.diff(density) < 0)[1:].all()
+
+
 def test_half_of_an_interval_has_its_probability():
     tails = Tails(np.array([0.2, 0.7, 0.1]), np.array([0.1, 1.0, 20.0]))
     var, noise = np.array([0.5, 1e-6]), np.array([2.0, 3.0])

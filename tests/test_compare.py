@@ -156,6 +156,32 @@ def test_far_points_are_far(name):
     assert len(task.X_far) > 100
 
 
+def test_a_regressor_that_knows_its_distribution_is_judged_by_it():
+    class Normal:
+        def fit(self, X, y):
+            return self
+
+        def predict(self, X, return_std=True):
+            return np.zeros(len(X)), np.ones(len(X))
+
+        def uncertainty(self, X):
+            return np.zeros(len(X))
+
+    class Own(Normal):
+        def log_density(self, X, y):
+            return np.full(len(X), -7.0)
+
+        def predict_interval(self, X, alpha):
+            assert alpha == 0.05
+            return np.full(len(X), -1.0), np.full(len(X), 1.0)
+
+    y = np.array([0.0, 1.5, 0.5, 3.0])
+    task = Task(*(np.zeros((4, 1)), y) * 2, np.zeros((4, 1)))
+    normal, own = (measure(each(), task, False) for each in (Normal, Own))
+    assert normal["nll"] == pytest.approx(0.5 * np.log(2 * np.pi) + np.mean(y**2) / 2)
+    assert (normal["coverage"], own["coverage"], own["nll"]) == (0.75, 0.5, 7.0)
+
+
 def test_a_probability_of_zero_leaves_the_nll_finite():
     class Sure:
         def fit(self, X, y):

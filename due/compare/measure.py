@@ -50,8 +50,9 @@ def of_values(model: Any, task: Task) -> Json:
     mean, std = model.predict(task.X_test, return_std=True)
     ends = mean - COVERAGE_Z * std, mean + COVERAGE_Z * std
     nll = metrics.gaussian_nll(task.y_test, mean, std**2)
-    if hasattr(model, "log_density"):
+    if hasattr(model, "log_density"):  # it knows its own distribution
         nll = -float(model.log_density(task.X_test, task.y_test).mean())
+        ends = model.predict_interval(task.X_test, alpha=0.05)
     return {
         "rmse": metrics.rmse(task.y_test, mean),
         "nll": nll,

@@ -40,6 +40,7 @@ from due.rows.checks import (
     one_of,
     or_none,
 )
+from due.rows.randomness import joint_draws
 from due.rows.scale import Floats, fit_covariate_scale, fit_scale
 from due.rows.source import Table, canonical
 from due.rows.study import Study
@@ -101,7 +102,8 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         From 1,001 people to learn from on, inducing points on the data take the place of exact
         inference; beyond 5,000 nothing is chosen. If one of the four is given, they mean: where
         inducing points are, as in `DUERegressor` ("free"); layers of the default encoder (3; 0 is
-        no network); its dropout (0.1); whether columns have learned scales (False).
+        no network: `treatment` and the next two then say nothing); its dropout (0.1); whether
+        columns have learned scales (False).
     average
         Let the candidates answer together: a prediction is then up to four small networks, one
         pass each, and intervals are wider where they disagree. False keeps the best one alone.
@@ -192,9 +194,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         """Joint draws of the effects of the people, shape (N, n_samples)."""
         rows = self._people(X)
         mean, cov = self._ask_jointly(self.predictor_.joint, rows)
-        values, vectors = np.linalg.eigh(cov)  # singular where people repeat
-        noise = check_random_state(random_state).standard_normal((len(values), n_samples))
-        return mean[:, None] + vectors @ (np.sqrt(values.clip(0))[:, None] * noise)
+        return joint_draws(mean, cov, n_samples, check_random_state(random_state))
 
     def _tables(
         self, study: Study, validation: Study | None, seed: int
@@ -288,7 +288,8 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         return ScaledInputs(f, D) if self.column_scales else f
 
     def _default_recipe(self, n: int) -> Recipe:
-        patience = 60 if self.layers != 0 else 250  # without a network nothing overfits so soon
+        network = self.layers != 0 or self.extractor is not None
+        patience = 60 if network else 250  # without one nothing overfits so soon
         own = Recipe(
             epochs=1000, lr=4e-3, head_lr=1.6e-2, weight_decay=DECAY / n, patience=patience
         )

@@ -33,12 +33,14 @@ from due.rows.checks import (
     one_of,
     or_none,
 )
+from due.rows.randomness import joint_draws
 from due.rows.scale import Floats, Scale, fit_scale
 from due.rows.source import Rows, canonical
 from due.training import Recipe
 from due.training.recipe import ALL
 
 NEWTON = 200  # steps at most; 95 % take about ten
+AT_ONCE = 10_000  # rows, each of which needs room for a mixture of up to 81 normals
 
 
 class Moments(NamedTuple):
@@ -67,6 +69,9 @@ class Tails(NamedTuple):
 
 def half_width(alpha: float, var: Floats, noise: Floats, tails: Tails) -> Floats:
     """h with P(|y − mean| ≤ h) = 1 − alpha, for the variances of the function and of the noise."""
+    if len(var) > AT_ONCE:
+        parts = (half_width(alpha, var[rows], noise[rows], tails) for rows in _parts(len(var)))
+        return np.concatenate(list(parts))
     z = quantile(alpha)
     std = np.sqrt(var[..., None] + noise[..., None] * tails.ratio)
     half = z * std.min(-1)  # too small, and P is concave: Newton's steps grow towards the root
@@ -81,9 +86,23 @@ def half_width(alpha: float, var: Floats, noise: Floats, tails: Tails) -> Floats
     return half
 
 
+def log_mixture(square: Floats, var: Floats, noise: Floats, tails: Tails) -> Floats:
+    """log p(y) from (y − mean)² and the variances of the function and of the noise."""
+    if len(var) > AT_ONCE:
+        parts = (log_mixture(square[r], var[r], noise[r], tails) for r in _parts(len(var)))
+        return np.concatenate(list(parts))
+    spread = var[..., None] + noise[..., None] * tails.ratio
+    normal = -0.5 * (np.log(2 * np.pi * spread) + square[..., None] / spread)
+    return np.asarray(logsumexp(normal, axis=-1, b=tails.share))
+
+
+def _parts(n: int) -> list[slice]:
+    return [slice(i, i + AT_ONCE) for i in range(0, n, AT_ONCE)]
+
+
 @estimator
 class Regressor(RegressorMixin, MultiOutputMixin, NetworkEstimator):
-    """Abstract: a `NetworkEstimator` of one or several outputs, each with a normal distribution."""
+    """Abstract: a `NetworkEstimator` of one or several outputs, each normal or with other tails."""
 
     validation_fraction: float = argument(0.2, check_fraction)
 
@@ -147,11 +166,7 @@ class Regressor(RegressorMixin, MultiOutputMixin, NetworkEstimator):
         values = np.asarray(y, dtype=np.float64)
         if values.shape != mean.shape:
             raise ValueError(f"y has shape {values.shape}, the rows of X give {mean.shape}")
-        share, ratio = self._tails()
-        spread = var[..., None] + noise[..., None] * ratio
-        square = (values - mean)[..., None] ** 2
-        parts = -0.5 * (np.log(2 * np.pi * spread) + square / spread)
-        density = logsumexp(parts, axis=-1, b=share)
+        density = log_mixture((values - mean) ** 2, var, noise, self._tails())
         return density if self._flat else density.sum(-1)
 
     def _tails(self) -> Tails:
@@ -222,10 +237,10 @@ class DUERegressor(Choosing, OnData, Regressor):
     noise
         "varying" has a variance per row, σ² exp(g(h)), with g a GP on the features, fitted to the
         residuals of rows left out or held out; "constant" has one σ² per output. "auto" takes the
-        first if it makes held-out rows more probable by a standard error, and makes the noise a
-        Student-t with 5, 10 or 30 degrees of freedom, as they choose; `history_` says so.
-        "student" also trains with a Student-t, of one σ² and down to 3 degrees of freedom: it
-        resists outliers.
+        first if it makes held-out rows more probable by a standard error; with `finish="noise"` it
+        also makes the noise a Student-t with 5, 10 or 30 degrees of freedom, as they choose;
+        `history_` says so. "student" trains with a Student-t, of one σ² and down to 3 degrees of
+        freedom: its mean resists outliers, and with skewed noise is not that of y.
     column_scales
         Let the default network learn a scale per column of 10 or more, as in `DUEClassifier`. None
         trains both with and without where q(U) is in closed form, and takes the one under which
@@ -285,14 +300,10 @@ random_state, device, verbose
         share, ratio = self._tails()
         aleatoric = self.moments(X).aleatoric.reshape(len(mean), -1)
         for m, K, own in zip(mean.T, np.moveaxis(cov, -1, 0), aleatoric.T, strict=True):
-            if len(share) > 1:  # of each draw the noise has a variance of its own
-                K = K - np.diag(own * (1 - 1e-9))
-            noise = generator.standard_normal((len(mean), n_samples))
-            drawn = m[:, None] + np.linalg.cholesky(K) @ noise
-            if len(share) > 1:
-                times = generator.choice(ratio, p=share, size=drawn.shape)
-                drawn += np.sqrt(own[:, None] * times) * generator.standard_normal(drawn.shape)
-            draws.append(drawn)
+            f = joint_draws(m, K - np.diag(own), n_samples, generator)
+            times = generator.choice(ratio, p=share, size=f.shape)  # of the noise's own variance
+            noise = generator.standard_normal(f.shape)
+            draws.append(f + np.sqrt(own[:, None] * times) * noise)
         return draws[0] if self._flat else np.stack(draws, 1)
 
     def uncertainty_details(self, X: ArrayLike) -> ValueUncertainty:

@@ -1,5 +1,6 @@
 """Likelihoods p(y | f): what a latent N(mean, var) says about y, and how well it explains it."""
 
+from abc import abstractmethod
 from math import log, pi
 from typing import NamedTuple, TypeAlias
 
@@ -60,6 +61,10 @@ class Additive(nn.Module):
     def noise(self, h: Features) -> Noises:
         """σ² at features h, (N, noises), or (noises,) where it is the same for all."""
         return self.sigma2 if self.shape is None else self.sigma2 * self.shape(h)
+
+    @abstractmethod
+    def variance(self, h: Features) -> Noises:
+        """Variance of the noise at features h."""
 
     @torch.no_grad()
     def set_sigma2(self, sigma2: Float[Tensor, " noises"]) -> None:

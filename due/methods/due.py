@@ -198,7 +198,7 @@ class DeepGP(Method):
                 self._given = Posterior(self.gp, h, y, self._training_noise(h), *weights)
             else:
                 set_optimal_q(self.gp, h, y, self._training_noise(h), *weights)
-            if len(self.omega) and isinstance(self.likelihood, StudentT):
+            if isinstance(self.likelihood, StudentT):
                 noise = self.noise_at(h)
                 self.omega = self.likelihood.precisions(*self.posterior(h), y, noise)
 
@@ -286,7 +286,6 @@ class DeepGP(Method):
     def _absorb(self, source: Source, held_out: Source | None, train: Train) -> None:
         """Once held-out rows have chosen the features, the GP on them learns from all rows."""
         self._judge(held_out)
-        self._forget_noise()
         if not (self.learns_from_all or self.bound == "exact"):
             if held_out is not None and self.finishing == "noise":
                 x, y, *weights = held_out.some(NOISE_ROWS, 0)
@@ -313,13 +312,14 @@ class DeepGP(Method):
         if self.bound == "exact":
             self.gp.grow(data[0])  # every row is an inducing point
         h, y, *weights = data
-        if isinstance(self.likelihood, StudentT):
+        if heavy:
             resist(self, h, y, *weights)
-        else:
-            set_optimal_q(self.gp, h, y, self.noise_at(h), *weights)
+        else:  # also if tails were found: to resist skewed noise would move the mean
+            set_optimal_q(self.gp, h, y, self.additive.variance(h), *weights)
 
-    def _forget_noise(self) -> None:
-        """What an earlier fit learned of its shape and tails."""
+    def go_on(self) -> None:
+        """Forget what the end of an earlier fit learned of the noise."""
+        self.chosen, self.held_out_loss = {}, None
         if isinstance(self.likelihood, Softmax):
             return
         if isinstance(self.likelihood, StudentT) and self.noise == "auto":

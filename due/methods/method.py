@@ -31,6 +31,9 @@ class Method(nn.Module, ABC):
     def start(self, source: Source, seed: int) -> None:
         """Set what depends on the rows before training, such as inducing points."""
 
+    def go_on(self) -> None:  # noqa: B027
+        """Before training goes on from an earlier fit, instead of `start`."""
+
     @abstractmethod
     def forward(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """The loss of a batch, a mean over its rows."""

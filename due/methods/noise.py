@@ -106,7 +106,7 @@ def noise_of_held_out(model: Any, new: Data) -> None:
 def tails_of_all(model: Any, known: Data, new: Data) -> None:
     """ν and σ² of a Student-t under which held-out rows are most probable."""
     (h0, y0, *w0), (h1, y1, *w1) = known, new
-    model.omega = model.omega[: len(h0)]
+    model.omega = torch.ones_like(y0, dtype=torch.float64)
     if len(h1):
         for _ in range(ROUNDS):
             _reweigh(model, h0, y0, *w0)
@@ -145,11 +145,9 @@ class Tails(NamedTuple):
 
 def best_tails(rows: Residuals, per_output: bool, g: Tensor, nus: Sequence[float] = NUS) -> Tails:
     """ν, and σ² (per output), of a grid, that make residuals most probable; noise σ² exp(g)."""
-    some = rows.part(torch.arange(0, len(rows.h), max(1, len(rows.h) // MOST)))
-    near = g[:: max(1, len(g) // MOST)]
-    scale = (some.square - some.var).clamp_min(0.1 * some.square) / near.exp()
-    middle = scale.median(0).values.clamp_min(SMALLEST).log()
-    levels = middle + torch.linspace(-5, 5, 101).to(scale)[:, None]
+    step = -(-len(g) // MOST)
+    some, near = rows.part(torch.arange(0, len(g), step)), g[::step]
+    levels = _levels((some.square - some.var).clamp_min(0.1 * some.square) / near.exp(), per_output)
     best: tuple[float, float, Tensor] | None = None
     for nu in nus:
         totals = [(some.weight[:, None] * _log_student(some, near + a, nu)).sum(0) for a in levels]
@@ -162,6 +160,15 @@ def best_tails(rows: Residuals, per_output: bool, g: Tensor, nus: Sequence[float
     _, nu, level = best
     sigma2 = level.exp() if per_output else level.exp().mean(0, keepdim=True)
     return Tails(nu, sigma2, _log_student(rows, g + sigma2.log(), nu).sum(-1))
+
+
+def _levels(scale: Tensor, per_output: bool) -> Tensor:
+    """Candidates of log σ², (G, T): from far below the median to above the mean, of e² / exp(g)."""
+    low = scale.median(0).values.clamp_min(SMALLEST).log() - 5
+    high = torch.maximum(low + 10, scale.mean(0).clamp_min(SMALLEST).log() + 2)
+    if not per_output:
+        low, high = low.min().expand_as(low), high.max().expand_as(high)
+    return low + (high - low) * torch.linspace(0, 1, 101).to(scale)[:, None]
 
 
 def _log_student(rows: Residuals, log_noise: Tensor, nu: float) -> Tensor:

@@ -1,7 +1,8 @@
 """[x, t] ↦ [√v ⊙ x, √w₁ ⊙ t x, √w₀ ⊙ (1 − t) x, a t]: length scales per column and per arm.
 
 Under a kernel of distances, people of one arm are apart by Σ_d (v_d + w_td)(x_d − x'_d)². So the
-outcome with treatment may vary with a column along which the outcome without it is flat.
+outcome with treatment may vary with a column along which the outcome without it is flat. Across
+arms distances depend on the origin, so columns are to be standardised, or 0 and 1.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Seeds: from scikit-learn's `random_state`, and for torch's global draws."""
+"""Seeds: from scikit-learn's `random_state`, and for torch's global draws; draws of normals."""
 
 import os
 import threading
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.random import RandomState
+from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 _alone = threading.RLock()  # torch draws weights and dropout from one generator per process
@@ -20,6 +22,16 @@ def _unlock_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_unlock_after_fork)
+
+
+def joint_draws(
+    mean: NDArray[np.float64], cov: NDArray[np.float64], n: int, generator: RandomState
+) -> NDArray[np.float64]:
+    """n draws of N(mean, cov), shape (N, n); cov may be singular."""
+    values, vectors = np.linalg.eigh(cov)
+    noise = generator.standard_normal((len(mean), n))
+    drawn: NDArray[np.float64] = vectors @ (np.sqrt(values.clip(0))[:, None] * noise)
+    return mean[:, None] + drawn
 
 
 @contextmanager

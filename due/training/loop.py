@@ -111,6 +111,8 @@ def fit(
             method.start(source, seed)
         elif start:  # all else that the start sets arrives with the parameters
             method.n_data = len(source)
+        else:
+            method.go_on()
         optimizer = recipe.optimise(method)
         run = Run(method, recipe, optimizer, recipe.scheduler(optimizer, steps), peers, seed)
         check_bound(method, recipe, steps)

@@ -9,8 +9,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import norm
 
 from due import DUERegressor
+from due.estimators import regressor
 from due.estimators.regressor import Tails, half_width
-from due.gp import StudentT
+from due.gp import Gaussian, StudentT
 
 FAST: dict[str, Any] = {"epochs": 80, "n_inducing": 20, "random_state": 0}
 
@@ -174,10 +175,52 @@ def test_tails_are_learned_on_top_of_the_shape(tmp_path):
 
 def test_a_warm_start_learns_tails_anew():
     model = DUERegressor(**{**FAST, "epochs": 20}, warm_start=True).fit(*draw(300, 0))
-    first = model.model_.likelihood
-    model.fit(*draw(300, 0))
-    assert isinstance(model.model_.likelihood, StudentT) and model.model_.likelihood is not first
-    assert model.model_.likelihood.shape is not None
+    first: Any = model.model_.likelihood
+    again: Any = model.fit(*draw(300, 0)).model_.likelihood
+    assert isinstance(again, StudentT) and again is not first and again.shape is not None
+    model.set_params(validation_fraction=0.0).fit(*draw(300, 0))
+    without: Any = model.model_.likelihood
+    assert isinstance(without, Gaussian) and without.shape is None
+    assert "noise" not in model.history_ and "held_out" not in model.history_
+
+
+@pytest.mark.parametrize("bound", ["collapsed", "elbo"])
+def test_a_student_t_goes_on_where_it_was(bound):
+    X, y = with_outliers(200, 0)
+    arguments = {**FAST, "epochs": 10, "bound": bound}
+    model = DUERegressor(**arguments, noise="student", warm_start=True).fit(X, y)
+    first = np.mean((model.predict(X) - np.sin(2 * X[:, 0])) ** 2)
+    for _ in range(3):
+        model.fit(X, y)
+    assert np.mean((model.predict(X) - np.sin(2 * X[:, 0])) ** 2) < first
+
+
+def test_the_mean_is_that_of_y_also_where_the_noise_is_skewed():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-3, 3, (500, 1))
+    y = np.sin(X[:, 0]) + rng.lognormal(size=500)
+    model = DUERegressor(**{**FAST, "epochs": 60}).fit(X, y)
+    assert model.history_["noise"]["nu"] == 5
+    assert abs(np.mean(model.predict(X) - y)) < 0.05
+    assert abs(np.mean(DUERegressor(**FAST, noise="student").fit(X, y).predict(X) - y)) > 0.2
+
+
+def test_draws_of_many_near_rows_with_little_noise():
+    X = np.linspace(-3, 3, 200)[:, None]
+    model = DUERegressor(**{**FAST, "epochs": 30}).fit(X, 2 * X[:, 0] + 1)
+    near = np.linspace(-0.01, 0.01, 100)[:, None]
+    draws = model.sample_y(near, 2000)
+    assert_allclose(draws.mean(1), model.predict(near), atol=0.01)
+
+
+def test_many_rows_are_answered_in_parts(monkeypatch):
+    model = DUERegressor(**{**FAST, "epochs": 5}).fit(*draw(100, 0))
+    X, y = draw(25, 1)
+    want = *model.predict_interval(X), model.log_density(X, y)
+    monkeypatch.setattr(regressor, "AT_ONCE", 10)
+    got = *model.predict_interval(X), model.log_density(X, y)
+    for a, b in zip(got, want, strict=True):
+        assert_allclose(a, b, rtol=1e-9)
 
 
 def test_nearly_normal_tails_have_a_density_everywhere():

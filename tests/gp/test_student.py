@@ -77,6 +77,25 @@ def test_tails_are_those_of_residuals_relative_to_their_shape():
     assert_allclose(shaped.log_density, plain.log_density - g[:, 0] / 2, atol=1e-4)
 
 
+def test_many_small_residuals_do_not_hide_the_large_ones():
+    rng = np.random.default_rng(0)
+    e = rng.normal(size=(400, 1)) * np.where(np.arange(400) % 5 < 3, 0.01, 1.0)[:, None]
+    square = torch.from_numpy(e**2)
+    rows = Residuals(square, square, torch.full_like(square, 1e-9), torch.ones(400).double())
+    for nus in ((5.0, 10.0, 30.0), (30.0,)):
+        found = best_tails(rows, True, torch.zeros_like(square), nus)
+        normal = norm.logpdf(e[:, 0], scale=np.sqrt(np.mean(e**2))).mean()
+        assert found.log_density.mean() > normal - 0.02
+
+
+def test_one_noise_of_two_outputs_has_one_level():
+    rng = np.random.default_rng(0)
+    square = torch.from_numpy((rng.normal(size=(300, 2)) * [0.1, 1.0]) ** 2)
+    rows = Residuals(square, square, torch.full_like(square, 1e-9), torch.ones(300).double())
+    found = best_tails(rows, False, torch.zeros_like(square))
+    assert found.sigma2.shape == (1,) and 0.01 < found.sigma2 < 1
+
+
 def test_normal_noise_of_the_same_variance_and_back():
     student = Gaussian(2, 0.3).with_tails(4.0, torch.tensor([0.2, 0.5], dtype=torch.float64))
     assert_allclose(student.sigma2.detach(), [0.2, 0.5], rtol=1e-6)

@@ -34,6 +34,16 @@ def values(n=200, width=1.0):
     return ValueRows(row=np.arange(n) + 1, uncertainty=std, mean=mean, std=std, truth=y)
 
 
+def test_the_nll_is_that_of_the_models_own_density():
+    rows = values()
+    own = replace(rows, log_density=np.linspace(-3, -1, 200))
+    assert measure.scores(own)["nll"] == pytest.approx(2.0)
+    assert measure.scores(own.take(np.arange(2)))["nll"] == pytest.approx(2.995, abs=1e-3)
+    assert measure.scores(answers.from_json(answers.to_json(own)))["nll"] == pytest.approx(2.0)
+    normal = -norm(rows.mean, rows.std).logpdf(rows.truth).mean()
+    assert measure.scores(rows)["nll"] == pytest.approx(normal)
+
+
 def test_reliability_is_that_of_scikit_learn():
     rows = classes()
     right = measure.correct(rows)

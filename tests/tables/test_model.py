@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import norm
 
 from due import DUEClassifier
 from due.baselines import DeepEnsemble, NetworkRegressor, SoftmaxClassifier
@@ -207,6 +208,15 @@ def test_very_many_scores_are_thinned_without_a_change_of_the_quantiles():
     assert len(known.ood) == 2000 and known.n == 100_000
     assert abs(known.width(0.05) - 0.95) < 0.003
     np.testing.assert_allclose(known.pvalues(np.array([0.3, 0.9])), [0.7, 0.1], atol=0.003)
+
+
+def test_the_nll_of_values_is_that_of_the_models_own_density(regressor, people):
+    rows = people.dropna(subset=[regressor.target.name])
+    y = regressor.target.values(rows[regressor.target.name])
+    density = regressor.estimator.log_density(regressor.encode(rows), y)
+    assert regressor.evaluate(rows)["nll"] == pytest.approx(-density.mean())
+    mean, std = regressor.estimator.predict(regressor.encode(rows), return_std=True)
+    assert not np.isclose(density.mean(), norm(mean, std).logpdf(y).mean(), atol=1e-4)
 
 
 def test_metrics_are_those_of_numpy():

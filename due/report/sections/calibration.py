@@ -80,11 +80,11 @@ def _value_calibration(rows: ValueRows, widths: list[float]) -> Section:
             "is what chance does. The other plot shows where in its predicted distribution each "
             "true value fell: flat is right, a hill means intervals are too wide, a valley too "
             "narrow, a slope that predictions are too low or too high."
+            " It takes mean and standard deviation as a normal distribution"
             + (
-                " It takes mean and standard deviation as a normal distribution; the intervals "
-                "themselves were widened or narrowed by rows kept for calibration."
+                "; the intervals themselves were widened or narrowed by rows kept for calibration."
                 if widths
-                else ""
+                else "."
             ),
         ],
         [

@@ -6,7 +6,7 @@ predictor. `due.training.fit` calls them in this order.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -30,9 +30,6 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def start(self, source: Source, seed: int) -> None:
         """Set what depends on the rows before training, such as inducing points."""
-
-    def go_on(self) -> None:  # noqa: B027
-        """Before training goes on from an earlier fit, instead of `start`."""
 
     @abstractmethod
     def forward(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -69,6 +66,14 @@ class MeanLoss(Method):
     def forward(self, x: Tensor, y: Tensor, weights: Tensor | None = None) -> Tensor:
         """mean_i w_i l_i."""
         return weighted_mean(self.losses(x, y), weights)
+
+
+@runtime_checkable
+class GoesOn(Protocol):
+    """A method with something to do before training goes on from an earlier fit."""
+
+    def go_on(self) -> None:
+        """In place of `start`."""
 
 
 class Plain(Folded):

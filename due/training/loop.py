@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from tqdm import tqdm
 
 from due.lipschitz import SpectralNorm, converge
-from due.methods.method import Method
+from due.methods.method import GoesOn, Method
 from due.rows.randomness import own_randomness
 from due.rows.source import Data, Source, draws, n_rows, n_steps
 from due.storage import StorageError
@@ -111,7 +111,7 @@ def fit(
             method.start(source, seed)
         elif start:  # all else that the start sets arrives with the parameters
             method.n_data = len(source)
-        else:
+        elif isinstance(method, GoesOn):
             method.go_on()
         optimizer = recipe.optimise(method)
         run = Run(method, recipe, optimizer, recipe.scheduler(optimizer, steps), peers, seed)

@@ -1,7 +1,7 @@
 """DUECATE's default on IHDP and IHDP-Cov beside the default of earlier versions, on paired seeds.
 
 "before" is `DUECATE(inducing="free", recipe=Recipe(patience=20))`, the row DUE of Table 3, whose
-trials are in results/table3.jsonl. The present default was chosen on seeds 100 to 105 and on
+trials are in results/table3.jsonl. The present default was chosen on seeds 100 to 108 and on
 simulated worlds, so the seeds here are 200 to 299.
 
     DUE_DATA=... python benchmarks/defaults.py [--trials 100] [--seconds 600] [--smoke]

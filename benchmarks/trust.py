@@ -13,7 +13,7 @@
 5. Effects: how often 95 % intervals contain the true effect, from the journal of coverage.py in the
    same folder; that command makes the fits.
 
-Defaults were chosen on seeds 0 to 2 of the made-up sets and on UCI's splits 10 to 12; what is
+Defaults were chosen on seeds 0 to 3 of the made-up sets and on UCI's splits 10 to 15; what is
 printed has seeds from 10 on, and UCI's first splits. Each finished fit is a line of
 OUT/trust.jsonl: the same command continues where it was stopped. `--cost` measures time instead.
 

@@ -15,7 +15,7 @@ from due.gp.noise import (
     best_level,
     choose_shape,
     fit_shape,
-    mean_gain,
+    mean_and_error,
     residuals,
 )
 
@@ -35,17 +35,16 @@ def noise_of_all(model: Any, known: Data, new: Data) -> None:
         likelihood.set_sigma2(_level(model, known, new))
     if model.noise != "constant":
         _learn_shape(model, known, new)
-    if model.finishing == "noise":
-        _judge(model, _left(model, known, new)[1])
+    if model.finishing == "noise":  # judged before the function learns from the new rows
+        rows = _left(model, known, new)[1]
+        density = _learn_tails(model, rows) if model.noise == "auto" else _log_normal(model, rows)
+        model.held_out_loss = -mean_and_error(rows, density)[0]
 
 
-def _judge(model: Any, rows: Residuals) -> None:
-    """How probable held-out rows are under this noise, before the function learns from them."""
-    auto = model.noise == "auto"
+def _log_normal(model: Any, rows: Residuals) -> Tensor:
+    """log p of the rows under normal noise."""
     var = rows.var + model.noise_at(rows.h)
-    normal = -0.5 * (log(2 * pi) + var.log() + rows.square / var).sum(-1)
-    density = _learn_tails(model, rows) if auto else normal
-    model.held_out_loss = -mean_gain(rows, density)[0]
+    return -0.5 * (log(2 * pi) + var.log() + rows.square / var).sum(-1)
 
 
 def _learn_tails(model: Any, rows: Residuals) -> Tensor:

@@ -93,7 +93,7 @@ class Cell(NamedTuple):
 
 
 METHODS = {
-    "DUECATE": Contender("DUECATE", lambda seed: DUECATE(random_state=seed), version=6),
+    "DUECATE": Contender("DUECATE", lambda seed: DUECATE(random_state=seed), version=7),
     "before": Contender("before", lambda seed: DUECATE(inducing="free", random_state=seed)),
     "GP per arm": Contender("GP per arm", lambda seed: ArmGP()),
 }

@@ -27,7 +27,7 @@ from due.experiments.trials import DATA, DEFERRALS, Result, Trial
 from due.paper.table3 import METHODS, SMOKE
 
 FIRST = 200  # seed
-NOW = Contender("DUECATE", lambda seed: DUECATE(random_state=seed), version=6)
+NOW = Contender("DUECATE", lambda seed: DUECATE(random_state=seed), version=7)
 SMALL = Contender("DUECATE", lambda seed: DUECATE(epochs=2, random_state=seed))
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from due.gp import Gaussian, Normal, StudentT
+from due.gp.levels import Levels
 from due.methods.answer import ClassAnswer, EffectAnswer, ValueAnswer, entropy
 from due.rows.scale import Scale
 
@@ -121,6 +122,13 @@ class ValuePredictor(nn.Module):
             return torch.ones(1).double(), torch.ones(1).double()
         share, ratio = likelihood.mixture()
         return share, ratio / (share * ratio).sum()
+
+    def levels(self) -> Levels | None:
+        """How wide held-out rows need intervals to be; None if nobody asked them."""
+        levels: Levels | None = getattr(self.model, "levels", None)
+        if levels is None or not len(levels.z):
+            return None
+        return levels._replace(std=levels.std * self.y_scale.std.reshape(-1, 1))
 
     def ood_pvalue(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, " N"]:
         """Conformal p-value of the OOD score."""

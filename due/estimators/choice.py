@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from copy import copy
 from math import exp, inf, isnan, sqrt
-from typing import Any
+from typing import Any, ClassVar
 
 from due.rows.randomness import own_randomness
 from due.training.loop import DivergenceError
@@ -20,7 +20,12 @@ LEARNED = ("model_", "predictor_", "history_", "row_shape_", "_proof")
 
 
 class Choosing:
-    """Abstract: leaves some arguments to candidates; to be mixed into a `Trained`."""
+    """Abstract: leaves some arguments to candidates; to be mixed into a `Trained`.
+
+    `counts` has the candidates that count more than once when they answer together.
+    """
+
+    counts: ClassVar[Mapping[str, float]] = {}
 
     @abstractmethod
     def _candidates(self, n: int) -> Mapping[str, Arguments]:
@@ -73,18 +78,22 @@ def choose(
             "seconds_of_all": sum(sum(each.history_["seconds"]) for each in trials.values()),
         }
     if len(trials) > 1:
-        estimator._combine(trials, weigh(losses, n))
+        estimator._combine(trials, weigh(losses, n, estimator.counts))
 
 
-def weigh(losses: Mapping[str, float | None], n: int) -> dict[str, float]:
-    """Weights of candidates by their mean losses on n rows, ∝ e^(−√n d), d behind the best.
+def weigh(
+    losses: Mapping[str, float | None], n: int, counts: Mapping[str, float]
+) -> dict[str, float]:
+    """Weights of candidates by their mean losses on n rows, ∝ count e^(−√n d), d behind the best.
 
     The loss of a row has a standard deviation of about 1, so √n d counts standard errors: what
     chance alone may have put behind keeps its say, and less of it the more rows there are.
     """
-    ranks = {name: _rank(loss) for name, loss in losses.items()}
-    best = min(ranks.values())
-    raw = {name: exp(-sqrt(n) * (ranks[name] - best)) for name in ranks if ranks[name] < inf}
+    ranks = {name: rank for name, loss in losses.items() if (rank := _rank(loss)) < inf}
+    best = min(ranks.values(), default=inf)
+    raw = {
+        name: counts.get(name, 1.0) * exp(-sqrt(n) * (rank - best)) for name, rank in ranks.items()
+    }
     kept = {name: each for name, each in raw.items() if each > LIGHT * sum(raw.values())}
     return {name: each / sum(kept.values()) for name, each in kept.items()}
 

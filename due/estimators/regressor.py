@@ -19,6 +19,7 @@ from due.estimators.network import NetworkEstimator, OnData, better_than_mean, e
 from due.gp import Gaussian, InducingGP, StudentT
 from due.gp.initialise import inducing
 from due.gp.kernels import KINDS
+from due.gp.levels import NOMINAL, Levels
 from due.methods.due import BOUNDS, DUE, FINISHES, INDUCING, NOISE_KINDS, PLACEMENTS, takes_all_rows
 from due.predictor import ValuePredictor
 from due.rows.categories import warn_of_codes
@@ -67,12 +68,12 @@ class Tails(NamedTuple):
     ratio: Floats
 
 
-def half_width(alpha: float, var: Floats, noise: Floats, tails: Tails) -> Floats:
-    """h with P(|y − mean| ≤ h) = 1 − alpha, for the variances of the function and of the noise."""
+def half_width(z: Floats, var: Floats, noise: Floats, tails: Tails) -> Floats:
+    """h with P(|y − mean| ≤ h) = P(|N(0, 1)| ≤ z), for the variances of function and noise."""
     if len(var) > AT_ONCE:
-        parts = (half_width(alpha, var[rows], noise[rows], tails) for rows in _parts(len(var)))
+        parts = (half_width(z[r], var[r], noise[r], tails) for r in _parts(len(var)))
         return np.concatenate(list(parts))
-    z = quantile(alpha)
+    alpha = 2 * ndtr(-z)
     std = np.sqrt(var[..., None] + noise[..., None] * tails.ratio)
     half = z * std.min(-1)  # too small, and P is concave: Newton's steps grow towards the root
     for _ in range(NEWTON if len(tails.share) > 1 else 0):
@@ -84,6 +85,21 @@ def half_width(alpha: float, var: Floats, noise: Floats, tails: Tails) -> Floats
         if np.all(np.abs(step) <= 1e-10 * half):
             break
     return half
+
+
+def _at_level(z: float, std: Floats, levels: Levels | None) -> Floats:
+    """z of each row: as held-out rows of such a std need it, or the same for all."""
+    if levels is None:
+        return np.full(std.shape, z)
+    nominal = NOMINAL.numpy()
+    outputs = zip(
+        std.reshape(len(std), -1).T, *(part.cpu().numpy() for part in levels), strict=True
+    )
+    found = []
+    for of_rows, of_thirds, widths in outputs:
+        each = [np.interp(z, nominal, width) for width in widths]
+        found.append(np.interp(np.log(of_rows), np.log(of_thirds), each))
+    return np.stack(found, 1).reshape(std.shape) * max(1.0, z / nominal[-1])
 
 
 def log_mixture(square: Floats, var: Floats, noise: Floats, tails: Tails) -> Floats:
@@ -157,7 +173,8 @@ class Regressor(RegressorMixin, MultiOutputMixin, NetworkEstimator):
     def predict_interval(self, X: ArrayLike, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """Lower and upper end of the central 1 − alpha interval of a new observation."""
         mean, var, noise = self.moments(X)
-        half = half_width(alpha, var, noise, self._tails())
+        z = _at_level(quantile(alpha), np.sqrt(var + noise), self.predictor_.levels())
+        half = half_width(z, var, noise, self._tails())
         return mean - half, mean + half
 
     def log_density(self, X: ArrayLike, y: ArrayLike) -> Floats:
@@ -238,8 +255,9 @@ class DUERegressor(Choosing, OnData, Regressor):
         "varying" has a variance per row, σ² exp(g(h)), with g a GP on the features, fitted to the
         residuals of rows left out or held out; "constant" has one σ² per output. "auto" takes the
         first if it makes held-out rows more probable by a standard error; with `finish="noise"` it
-        also makes the noise a Student-t with 5, 10 or 30 degrees of freedom, as they choose;
-        `history_` says so. "student" trains with a Student-t, of one σ² and down to 3 degrees of
+        also makes the noise a Student-t with 5, 10 or 30 degrees of freedom, as they choose
+        (`history_` says so), and `predict_interval` as wide as they need in each third of them by
+        standard deviation, if they are 30 or more; the density stays as it is. "student" trains with a Student-t, of one σ² and down to 3 degrees of
         freedom: its mean resists outliers, and with skewed noise is not that of y.
     column_scales
         Let the default network learn a scale per column of 10 or more, as in `DUEClassifier`. None

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from due.gp.collapsed import held_out_noise, leave_one_out, set_optimal_q
+from due.gp.levels import fit_levels, outside, z_beyond
 from due.gp.likelihoods import StudentT, student_mixture
 from due.gp.noise import (
     Choice,
@@ -37,7 +38,8 @@ def noise_of_all(model: Any, known: Data, new: Data) -> None:
         _learn_shape(model, known, new)
     if model.finishing == "noise":  # judged before the function learns from the new rows
         rows = _left(model, known, new)[1]
-        density = _learn_tails(model, rows) if model.noise == "auto" else _log_normal(model, rows)
+        auto = model.noise == "auto"
+        density = _learn_tails(model, rows) if auto else _log_normal(model, rows)
         model.held_out_loss = -mean_and_error(rows, density)[0]
 
 
@@ -53,7 +55,20 @@ def _learn_tails(model: Any, rows: Residuals) -> Tensor:
     found = _tails(model, rows, MILD)
     model.likelihood = likelihood.with_tails(found.nu, found.sigma2)
     model.chosen["noise"]["nu"] = found.nu
+    _learn_levels(model, rows)
     return found.log_density
+
+
+def _learn_levels(model: Any, rows: Residuals) -> None:
+    """How wide intervals must be so that they cover as often as they say."""
+    likelihood, noise = model.additive, model.noise_at(rows.h)
+    share, ratio = likelihood.mixture()
+    spread = (rows.var[..., None] + noise.expand_as(rows.var)[..., None] * ratio).sqrt()
+    beyond = (share * outside(rows.square.sqrt()[..., None] / spread)).sum(-1)
+    std = (rows.var + likelihood.variance(rows.h)).sqrt()
+    levels = fit_levels(z_beyond(beyond), std, rows.weight)
+    if levels is not None:
+        model.level_std, model.level_z = levels
 
 
 def _tails(model: Any, rows: Residuals, nus: Sequence[float]) -> "Tails":

@@ -33,7 +33,7 @@ from due.storage.schema import MODEL
 DROPPED = ("likelihood.epsilon", "likelihood.plain_epsilon")  # points of an earlier integral
 MORE = ("bound", "finish", "inducing", "placement", "refresh", "noise")  # than the first files said
 DIMENSIONS = {"reference": 2, "arm0": 2, "arm1": 2, "calibration": 1, "sharpness": 1, "age": 1}
-DIMENSIONS |= {"omega": 2, "centres": 2, "alpha": 2}
+DIMENSIONS |= {"level_std": 2, "level_z": 3, "omega": 2, "centres": 2, "alpha": 2}
 DIMENSIONS |= {"view_mean": 1, "view_roots": 1, "view_sizes": 1, "view_known": 2}
 SQUARED, SQUARED_ROWS = ("reference", "arm0", "arm1"), 2000  # rows of a matrix with as many columns
 Model = TypeVar("Model", bound=nn.Module)

@@ -1,6 +1,6 @@
 """Held-out rows choose among candidates, and the one they choose is what it would be alone."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -23,6 +23,7 @@ class Pretender:
 
     model_: Any
     history_: dict[str, Any]
+    counts: ClassVar[dict[str, float]] = {}
 
     def __init__(self, loss=None):
         self.loss = loss
@@ -64,11 +65,13 @@ def test_without_held_out_rows_the_first_is_taken():
 
 
 def test_candidates_weigh_by_how_many_standard_errors_they_are_behind():
-    weights = weigh({"a": 1.0, "b": 1.1, "c": None, "d": float("nan"), "e": 9.0}, n=100)
+    weights = weigh({"a": 1.0, "b": 1.1, "c": None, "d": float("nan"), "e": 9.0}, n=100, counts={})
     assert_allclose([weights["a"], weights["b"]], np.exp([0, -1]) / np.exp([0, -1]).sum())
     assert list(weights) == ["a", "b"]  # what diverged, and what hardly weighs, is left out
-    more = weigh({"a": 1.0, "b": 1.1}, n=400)
+    more = weigh({"a": 1.0, "b": 1.1}, n=400, counts={})
     assert_allclose(more["b"] / more["a"], np.exp(-2))
+    twice = weigh({"a": 1.0, "b": 1.1}, n=400, counts={"b": 2.0})
+    assert_allclose(twice["b"] / twice["a"], 2 * np.exp(-2))
 
 
 def test_if_all_diverge_that_is_said():

@@ -3,9 +3,10 @@
 Wide ResNets, batches of 128 images of 3 × 32 × 32. A training step is that of `due.training.fit`:
 bf16, channels_last, SGD, c = 3, M = 10, spectral norms refreshed every 8 steps, and 10 samples in
 the loss, as `DUEClassifier` has them; integrated exactly, a step at WRN-16-2 takes 1 to 2 % longer.
-DUE and softmax take a step each in turns; every other step of DUE refreshes its norms, and the mean
-over 8 steps follows from both medians. Prediction is in float32, from normalised images to
-probabilities. The parts are timed by themselves, as shares of a softmax step.
+DUE and softmax take a step each in turns, and each of DUE is compared with the two beside it. Every
+other step of DUE refreshes its norms, and the mean over 8 steps follows from both medians.
+Prediction is in float32, from normalised images to probabilities. The parts are timed by
+themselves, as shares of a softmax step.
 
     python benchmarks/images.py [--quick | --smoke] [--threads 1]
 """
@@ -37,6 +38,7 @@ from due.training.loop import FAST_STEPS, Run
 
 CLASSES, M, C = 10, 10, 3.0
 REFRESH = 8  # steps between power iterations, as in the laptop presets
+WARM = 4  # steps
 RECIPE = Recipe(
     optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, precision="bf16", batch_size=128
 )
@@ -52,8 +54,8 @@ class Size(NamedTuple):
     pixels: int = 32
 
 
-FULL = Size({(16, 2): (1.03, 1.02), (16, 4): (1.02, 1.02)}, 128, 12, 0.3)
-QUICK = FULL._replace(networks={(16, 2): (1.03, 1.02)}, rounds=8)
+FULL = Size({(16, 2): (1.03, 1.02), (16, 4): (1.02, 1.02)}, 128, 20, 0.3)
+QUICK = FULL._replace(networks={(16, 2): (1.03, 1.02)}, rounds=16)
 SMOKE = Size({(10, 1): (9.0, 9.0)}, 4, 2, 0.0, pixels=8)
 
 
@@ -108,22 +110,23 @@ def build(depth: int, width: int, source: Images, bounded: bool) -> Method:
 
 def training(due: Method, softmax: Method, batch: Any, size: Size, target: float) -> float:
     """Prints the ratio; seconds of a softmax step."""
-    steps = {"softmax": stepper(softmax, batch), "DUE": stepper(due, batch)}
-    times: dict[str, list[float]] = {"softmax": [], "DUE": []}
-    for i in range(-4, 2 * size.rounds):  # steps of DUE with a refresh and without, by turns
-        for name in sorted(steps, reverse=bool(i // 2 % 2)):
-            began = perf_counter()
-            steps[name]()
-            if i >= 0:
-                times[name].append(perf_counter() - began)
-    ratios = [a / b for a, b in zip(times["DUE"], times["softmax"], strict=True)]
+    ours, theirs = (stepper(method, batch) for method in (due, softmax))
+    turns = [(seconds_of(ours), seconds_of(theirs)) for _ in range(2 * size.rounds + WARM)]
+    times, between = [t for t, _ in turns[WARM:]], [t for _, t in turns[WARM - 1 :]]
+    ratios = [2 * t / (a + b) for t, a, b in zip(times, between[:-1], between[1:], strict=True)]
     refreshed, plain = median(ratios[::2]), median(ratios[1::2])
     mean = plain + (refreshed - plain) / REFRESH
-    print(f"   softmax step                    {1e3 * median(times['softmax']):8.1f} ms")
+    print(f"   softmax step                    {1e3 * median(between):8.1f} ms")
     print(f"   DUE step ÷ softmax step         {mean:8.3f}     target {target:g}")
     print(f"      with power iteration         {refreshed:8.3f}     every {REFRESH} steps")
     print(f"      without                      {plain:8.3f}", flush=True)
-    return median(times["softmax"])
+    return median(between)
+
+
+def seconds_of(call: Callable[[], None]) -> float:
+    began = perf_counter()
+    call()
+    return perf_counter() - began
 
 
 def stepper(method: Method, batch: tuple[Tensor, ...]) -> Callable[[], None]:
@@ -160,11 +163,13 @@ def shares(due: Any, softmax: Any, source: Images, batch: Any, size: Size, secon
     times = interleave(parts, 2 * size.rounds, size.burst / 6, warm=2)
     cost = {name: times.of(name) / seconds for name in parts}
     gp = cost["GP and likelihood"] - cost["softmax output"]
-    bounded = sum(not norm.slack for norm in convolutions)
-    iteration, near = cost["power iteration"], f"{bounded} of {len(convolutions)}"
+    near = sum(not norm.slack for norm in convolutions)
+    beyond = sum(float(norm.sigma().detach()) > C for norm in convolutions)
+    where = f"{near} of {len(convolutions)} near c, {beyond} at it"
+    iteration = cost["power iteration"]
     print("   shares of a softmax step:")
     print(f"      power iteration              {iteration / REFRESH:8.2%}     {iteration:.1%} once")
-    print(f"      σ in between                 {cost['σ in between']:8.2%}     {near} near c")
+    print(f"      σ in between                 {cost['σ in between']:8.2%}     {where}")
     print(f"      batch norm                   {cost['batch norm']:8.2%}")
     print(f"      GP instead of softmax        {gp:8.2%}")
     print(f"      images, of both methods      {cost['images']:8.2%}", flush=True)

@@ -76,7 +76,11 @@ class SpectralNorm(Bounded):
             return self._times_scale(W)
         if self.G is None or not _alike(self.G, W):
             return self._times_scale(W)
-        return _Held.apply(W, self.G, self.c)  # type: ignore[no-untyped-call]
+        with torch.no_grad():
+            k = (_dot(self.G, W) / self.c).clamp_min(1.0).reciprocal()
+        if W.device.type == "cpu" and k >= 1:  # elsewhere to ask would be to wait
+            return W
+        return _Held.apply(W, self.G, k, self.c)  # type: ignore[no-untyped-call]
 
     @property
     def _is_plain_matrix(self) -> bool:
@@ -149,19 +153,18 @@ class _Held(torch.autograd.Function):
     """k W with k = 1 / max(1, ⟨G, W⟩/c); its gradient is k ∂ − k²/c ⟨∂, W⟩ G where k < 1."""
 
     @staticmethod
-    def forward(ctx: Any, W: Tensor, G: Tensor, c: float) -> Tensor:
-        k = (_dot(G, W) / c).clamp_min(1.0).reciprocal()
+    def forward(ctx: Any, W: Tensor, G: Tensor, k: Tensor, c: float) -> Tensor:
         ctx.save_for_backward(W, G, k)
         ctx.c = c
         return W * k
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         W, G, k = ctx.saved_tensors
         grad = grad if grad.stride() == W.stride() else torch.empty_like(W).copy_(grad)
         along = torch.where(k < 1, k.square() * _dot(grad, W) / -ctx.c, 0.0)
-        return (grad * k).addcmul_(G, along), None, None
+        return (grad * k).addcmul_(G, along), None, None, None
 
 
 class _Stepped(torch.autograd.Function):

@@ -472,6 +472,23 @@ def test_a_weight_well_below_the_bound_is_left_alone():
     assert "G" not in layer.state_dict() and not layer.slack
 
 
+def test_between_refreshes_a_weight_is_scaled_once_it_crosses_the_bound():
+    torch.manual_seed(0)
+    layer = bound_operator(nn.Conv2d(3, 4, 3).double(), 1.0, (3, 9, 9))
+    layer.converge()
+    with torch.no_grad():
+        layer.raw_weight.mul_(0.95 / layer.sigma())
+    layer.refresh()
+    assert not layer.slack and layer.bounded_weight() is layer.raw_weight
+    with torch.no_grad():
+        layer.raw_weight.mul_(1.2)
+    W, G = layer.raw_weight, layer.G
+    torch.testing.assert_close((G * layer.bounded_weight()).sum(), torch.ones(()).double())
+    want = torch.autograd.grad((W / (G * W).sum()).square().sum(), W)
+    found = torch.autograd.grad(layer.bounded_weight().square().sum(), W)
+    torch.testing.assert_close(found, want)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [5.0, 0.1, 0.0])
 def test_the_short_way_of_a_matrix_is_the_long_way(dtype, size):

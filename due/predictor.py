@@ -125,10 +125,11 @@ class ValuePredictor(nn.Module):
 
     def levels(self) -> Levels | None:
         """How wide held-out rows need intervals to be; None if nobody asked them."""
-        levels: Levels | None = getattr(self.model, "levels", None)
-        if levels is None or not len(levels.z):
+        likelihood = getattr(self.model, "likelihood", None)
+        if not isinstance(likelihood, StudentT) or likelihood.levels is None:
             return None
-        return levels._replace(std=levels.std * self.y_scale.std.reshape(-1, 1))
+        std, z = likelihood.levels
+        return Levels(std * self.y_scale.std.reshape(-1, 1), z)
 
     def ood_pvalue(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, " N"]:
         """Conformal p-value of the OOD score."""

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from due.gp.cholesky import cholesky
 from due.gp.inducing import InducingGP, column_squares, outward, times
 from due.gp.kernels import squared_distance, squared_distance_of_any
-from due.gp.levels import Levels
 from due.gp.likelihoods import Gaussian, Likelihood, Normal, Softmax, StudentT
 from due.gp.panel import Directions, Panel, look
 from due.gp.reference import Reference
@@ -205,21 +204,9 @@ class FrozenClasses(Frozen):
 
 
 class FrozenValues(Frozen):
-    """Of values, in standard units, with the `Levels` of their intervals."""
+    """Of values, in standard units."""
 
     likelihood: Gaussian | StudentT
-    level_std: Tensor
-    level_z: Tensor
-
-    def __init__(self, *parts: Any, levels: Levels) -> None:
-        super().__init__(*parts)
-        self.register_buffer("level_std", levels.std)
-        self.register_buffer("level_z", levels.z)
-
-    @property
-    def levels(self) -> Levels:
-        """Of intervals; empty, if they were not learned."""
-        return Levels(self.level_std, self.level_z)
 
     def energy(self, h: Features) -> PerRow | None:
         """None: a value says nothing of how familiar its row is."""

@@ -12,6 +12,7 @@ from torch.nn.functional import softplus
 
 from due.gp import softmax
 from due.gp.kernels import inverse_softplus
+from due.gp.levels import Levels
 from due.gp.noise import NoiseShape
 from due.gp.shapes import Features, Noises
 
@@ -110,9 +111,12 @@ class StudentT(Additive):
 
     t_ν is a mixture of N(0, 1/ω) with ω ~ Gamma(ν/2, ν/2). Given y and q(f), ω of a row is about
     (ν + 1) / (ν + E(y − f)² / σ²): far from f a row has more noise, σ²/ω, and so less weight.
+    Held-out rows may have said how wide intervals are to be, `levels`.
     """
 
     nu: Tensor
+    level_std: Tensor
+    level_z: Tensor
 
     def __init__(
         self,
@@ -123,6 +127,17 @@ class StudentT(Additive):
     ) -> None:
         super().__init__(noises, sigma2, shape)
         self.register_buffer("nu", torch.tensor([nu], dtype=torch.float64))
+        for name in ("level_std", "level_z"):
+            self.register_buffer(name, torch.empty(0, dtype=torch.float64))
+
+    @property
+    def levels(self) -> Levels | None:
+        """Of intervals, if they were learned."""
+        return Levels(self.level_std, self.level_z) if len(self.level_z) else None
+
+    @levels.setter
+    def levels(self, found: Levels) -> None:
+        self.level_std, self.level_z = found
 
     def without_tails(self) -> Gaussian:
         """Normal noise of the same variance in its place, of the same shape."""

@@ -21,7 +21,6 @@ from due.gp.initialise import (
     spread_rows,
     warm_start,
 )
-from due.gp.levels import Levels
 from due.gp.likelihoods import Additive, Likelihood, Normal, Softmax, StudentT
 from due.gp.panel import Panel, has_stages, learn_directions, look
 from due.gp.reference import Reference, sharpest
@@ -53,7 +52,7 @@ class DeepGP(Method):
 
     kept: ClassVar[tuple[str, ...]] = (
         *("reference", "sharpness", "calibration", "x_Z", "age", "omega"),
-        *("view_mean", "view_roots", "view_sizes", "view_known", "level_std", "level_z"),
+        *("view_mean", "view_roots", "view_sizes", "view_known"),
     )
     omega: Tensor  # (N, T), by what a Student-t divides the noise of each training row
     x_Z: Tensor  # rows whose features are the inducing points, unless these are free
@@ -61,8 +60,6 @@ class DeepGP(Method):
     reference: Tensor  # features of training rows
     sharpness: Tensor  # (1,), of the kernel by which the OOD score measures distances
     calibration: Tensor  # sorted OOD scores of rows that had no part in training
-    level_std: Tensor  # this and the next are those of `Levels`, of intervals
-    level_z: Tensor
     view_mean: Tensor  # this and the next three are those of a `Panel`, if the network has stages
     view_roots: Tensor
     view_sizes: Tensor
@@ -323,7 +320,6 @@ class DeepGP(Method):
     def go_on(self) -> None:
         """Forget what the end of an earlier fit learned of the noise."""
         self.chosen, self.held_out_loss = {}, None
-        self.level_std = self.level_z = self.reference.new_empty(0)
         if isinstance(self.likelihood, Softmax):
             return
         if isinstance(self.likelihood, StudentT) and self.noise == "auto":
@@ -443,16 +439,14 @@ class DUE(DeepGP):
     def predictor(self) -> FrozenClasses | FrozenValues:
         """Norms folded, the GP's algebra done."""
         f = fold(self.f)
+        kind = FrozenClasses if isinstance(self.likelihood, Softmax) else FrozenValues
         sharpness = float(self.sharpness) if len(self.sharpness) else 1.0
         known, kernel = self.reference, self.gp.kernel
         reference = Reference(known, kernel, sharpness=sharpness) if len(known) else None
         likelihood, calibration = deepcopy(self.likelihood), self.calibration.clone()
         panel = self._panel() if len(self.view_known) else None
-        parts: Any = f, FrozenGP(self.gp), likelihood, reference, calibration, panel
-        if isinstance(likelihood, Softmax):
-            return ready(FrozenClasses(*parts))
-        levels = Levels(self.level_std.clone(), self.level_z.clone())
-        return ready(FrozenValues(*parts, levels=levels))
+        frozen = kind(f, FrozenGP(self.gp), likelihood, reference, calibration, panel)
+        return ready(frozen)
 
 
 def takes_all_rows(bound: str, n: int) -> bool:

@@ -68,7 +68,7 @@ def _learn_levels(model: Any, rows: Residuals) -> None:
     std = (rows.var + likelihood.variance(rows.h)).sqrt()
     levels = fit_levels(z_beyond(beyond), std, rows.weight)
     if levels is not None:
-        model.level_std, model.level_z = levels
+        likelihood.levels = levels
 
 
 def _tails(model: Any, rows: Residuals, nus: Sequence[float]) -> "Tails":

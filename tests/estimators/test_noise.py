@@ -267,7 +267,8 @@ def test_intervals_cover_as_held_out_rows_say(bound):
     low, high = model.predict_interval(new, alpha=0.05)
     inside, loud = (low <= y_new) & (y_new <= high), new[:, 0] > 0.5
     assert 0.9 < inside.mean() < 0.99
-    model.predictor_.model.level_z = model.predictor_.model.level_z[:0]  # as the density has it
+    likelihood = model.predictor_.model.likelihood
+    likelihood.level_z = likelihood.level_z[:0]  # as the density has it
     plain = model.predict_interval(new, alpha=0.05)
     assert np.mean((high - low)[loud]) < 0.92 * np.mean((plain[1] - plain[0])[loud])
 
@@ -275,7 +276,7 @@ def test_intervals_cover_as_held_out_rows_say(bound):
 def test_levels_are_saved_and_learned_anew(tmp_path):
     X, y = two_kinds(400, 0)
     model = DUERegressor(**{**FAST, "epochs": 10}, warm_start=True).fit(X, y)
-    assert model.model_.level_z.shape == (1, 3, 121)
+    assert model.model_.likelihood.level_z.shape == (1, 3, 121)
     model.save(tmp_path / "model")
     again = DUERegressor.load(tmp_path / "model")
     for alpha in (0.5, 0.05, 1e-12):

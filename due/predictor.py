@@ -126,10 +126,10 @@ class ValuePredictor(nn.Module):
     def levels(self) -> Levels | None:
         """How wide held-out rows need intervals to be; None if nobody asked them."""
         likelihood = getattr(self.model, "likelihood", None)
-        if not isinstance(likelihood, StudentT) or likelihood.levels is None:
+        if not isinstance(likelihood, StudentT) or not len(likelihood.level_z):
             return None
-        std, z = likelihood.levels
-        return Levels(std * self.y_scale.std.reshape(-1, 1), z)
+        levels, unit = likelihood.levels, self.y_scale.std.reshape(-1)
+        return levels._replace(std=levels.std * unit[:, None], latent=levels.latent * unit)
 
     def ood_pvalue(self, x: Shaped[Tensor, "N ..."]) -> Float[Tensor, " N"]:
         """Conformal p-value of the OOD score."""

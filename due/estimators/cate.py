@@ -99,7 +99,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
         inducing points and dropout; "exact" has exact inference and no dropout; both learn a scale
         per column of X; "unscaled" is "exact" without one. "inputs" has exact inference and no
         network: it is a GP with length scales per column and per arm. It counts twice, because the
-        three networks are alike, and too sure of people unlike those of an arm.
+        three networks are alike, and too sure where an arm has no similar people.
         From 1,001 people to learn from on, inducing points on the data take the place of exact
         inference; beyond 5,000 nothing is chosen. If one of the four is given, they mean: where
         inducing points are, as in `DUERegressor` ("free"); layers of the default encoder (3; 0 is
@@ -138,7 +138,7 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     (True, True)
     """
 
-    counts: ClassVar[Mapping[str, float]] = {"inputs": 2.0}
+    _multiplicity: ClassVar[Mapping[str, float]] = {"inputs": 2.0}
     extractor: Extractor | None = field(default=None, kw_only=False)
     c: float | None = argument(0.95, or_none(check_positive))
     n_inducing: int | None = argument(None, or_none(check_whole))

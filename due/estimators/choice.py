@@ -22,10 +22,10 @@ LEARNED = ("model_", "predictor_", "history_", "row_shape_", "_proof")
 class Choosing:
     """Abstract: leaves some arguments to candidates; to be mixed into a `Trained`.
 
-    `counts` has the candidates that count more than once when they answer together.
+    `_multiplicity` has the candidates that count more than once when they answer together.
     """
 
-    counts: ClassVar[Mapping[str, float]] = {}
+    _multiplicity: ClassVar[Mapping[str, float]] = {}
 
     @abstractmethod
     def _candidates(self, n: int) -> Mapping[str, Arguments]:
@@ -78,21 +78,23 @@ def choose(
             "seconds_of_all": sum(sum(each.history_["seconds"]) for each in trials.values()),
         }
     if len(trials) > 1:
-        estimator._combine(trials, weigh(losses, n, estimator.counts))
+        estimator._combine(trials, weigh(losses, n, estimator._multiplicity))
 
 
 def weigh(
-    losses: Mapping[str, float | None], n: int, counts: Mapping[str, float]
+    losses: Mapping[str, float | None], n: int, multiplicity: Mapping[str, float]
 ) -> dict[str, float]:
-    """Weights of candidates by their mean losses on n rows, ∝ count e^(−√n d), d behind the best.
+    """Weights of candidates by their mean losses on n rows, ∝ e^(−√n d), d behind the best.
 
     The loss of a row has a standard deviation of about 1, so √n d counts standard errors: what
-    chance alone may have put behind keeps its say, and less of it the more rows there are.
+    chance alone may have put behind keeps its say, and less of it the more rows there are. A
+    candidate of multiplicity m weighs as m of them.
     """
     ranks = {name: rank for name, loss in losses.items() if (rank := _rank(loss)) < inf}
     best = min(ranks.values(), default=inf)
     raw = {
-        name: counts.get(name, 1.0) * exp(-sqrt(n) * (rank - best)) for name, rank in ranks.items()
+        name: multiplicity.get(name, 1.0) * exp(-sqrt(n) * (rank - best))
+        for name, rank in ranks.items()
     }
     kept = {name: each for name, each in raw.items() if each > LIGHT * sum(raw.values())}
     return {name: each / sum(kept.values()) for name, each in kept.items()}

@@ -220,7 +220,7 @@ def quantile(alpha: float) -> float:
     """Standard deviations from the mean to the ends of the central 1 − alpha interval."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha={alpha} is not between 0 and 1; 0.05 gives 95 % intervals")
-    return float(norm.ppf(1 - alpha / 2))
+    return float(norm.isf(alpha / 2))
 
 
 def _change(T0: ArrayLike, T1: ArrayLike, n: int) -> Floats:

@@ -19,7 +19,7 @@ from due.estimators.network import NetworkEstimator, OnData, better_than_mean, e
 from due.gp import Gaussian, InducingGP, StudentT
 from due.gp.initialise import inducing
 from due.gp.kernels import KINDS
-from due.gp.levels import NOMINAL, Levels
+from due.gp.levels import Levels
 from due.methods.due import BOUNDS, DUE, FINISHES, INDUCING, NOISE_KINDS, PLACEMENTS, takes_all_rows
 from due.predictor import ValuePredictor
 from due.rows.categories import warn_of_codes
@@ -87,19 +87,25 @@ def half_width(z: Floats, var: Floats, noise: Floats, tails: Tails) -> Floats:
     return half
 
 
-def _at_level(z: float, std: Floats, levels: Levels | None) -> Floats:
-    """z of each row: as held-out rows of such a std need it, or the same for all."""
-    if levels is None:
-        return np.full(std.shape, z)
-    nominal = NOMINAL.numpy()
-    outputs = zip(
-        std.reshape(len(std), -1).T, *(part.cpu().numpy() for part in levels), strict=True
-    )
+def _at_level(z: float, var: Floats, noise: Floats, levels: Levels) -> Floats:
+    """z' of each row, as held-out rows of such a std need it, for a z that they know.
+
+    Where the function is more uncertain than at any of these, it is not narrowed: they cannot tell.
+    """
+    nominal, of_levels, widths, largest = (part.cpu().numpy() for part in levels)
     found = []
-    for of_rows, of_thirds, widths in outputs:
-        each = [np.interp(z, nominal, width) for width in widths]
-        found.append(np.interp(np.log(of_rows), np.log(of_thirds), each))
-    return np.stack(found, 1).reshape(std.shape) * max(1.0, z / nominal[-1])
+    outputs = zip(_outputs(var), _outputs(noise), of_levels, widths, largest, strict=True)
+    for v, own, thirds, of_thirds, most in outputs:
+        each = [np.interp(z, nominal, width) for width in of_thirds]
+        there = np.interp(0.5 * np.log(v + own), np.log(thirds), each)
+        far = np.clip(np.log2(np.sqrt(v) / most), 0, 1)  # at twice the largest, 1
+        found.append(there + far * (np.maximum(there, z) - there))
+    return np.stack(found, 1).reshape(var.shape)
+
+
+def _outputs(values: Floats) -> Floats:
+    """(T, N)."""
+    return values.reshape(len(values), -1).T
 
 
 def log_mixture(square: Floats, var: Floats, noise: Floats, tails: Tails) -> Floats:
@@ -173,8 +179,7 @@ class Regressor(RegressorMixin, MultiOutputMixin, NetworkEstimator):
     def predict_interval(self, X: ArrayLike, alpha: float = 0.05) -> tuple[Floats, Floats]:
         """Lower and upper end of the central 1 − alpha interval of a new observation."""
         mean, var, noise = self.moments(X)
-        z = _at_level(quantile(alpha), np.sqrt(var + noise), self.predictor_.levels())
-        half = half_width(z, var, noise, self._tails())
+        half = self._half_width(quantile(alpha), var, noise)
         return mean - half, mean + half
 
     def log_density(self, X: ArrayLike, y: ArrayLike) -> Floats:
@@ -185,6 +190,19 @@ class Regressor(RegressorMixin, MultiOutputMixin, NetworkEstimator):
             raise ValueError(f"y has shape {values.shape}, the rows of X give {mean.shape}")
         density = log_mixture((values - mean) ** 2, var, noise, self._tails())
         return density if self._flat else density.sum(-1)
+
+    def _half_width(self, z: float, var: Floats, noise: Floats) -> Floats:
+        """As held-out rows need it; beyond what they know, as much wider as at their last level."""
+        levels, tails = self.predictor_.levels(), self._tails()
+        plain = half_width(np.full(var.shape, z), var, noise, tails)
+        if levels is None:
+            return plain
+        last = float(levels.nominal[-1])
+        known = min(z, last)
+        half = half_width(_at_level(known, var, noise, levels), var, noise, tails)
+        if z <= last:
+            return half
+        return half * plain / half_width(np.full(var.shape, last), var, noise, tails)
 
     def _tails(self) -> Tails:
         share, ratio = self.predictor_.tails()

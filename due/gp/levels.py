@@ -3,9 +3,10 @@
 Of a held-out row, z is such that the model puts the mass P(|N(0, 1)| ≤ z) nearer to its mean than y
 is. Rows are parted into thirds by their std. In each, an interval that is to cover as much as ± z
 of a normal is widened or narrowed to ± z' of it: the smallest z' beyond which lie no more of the
-rows than should. Besides the rows of the third count `AS_SAID` made-up rows that are as the model
-says, so that few rows change little, and `WIDE` ones of twice that spread, because rows that chose
-the epoch and the noise lie nearer to the mean than new ones.
+rows than should. Besides the rows of the third count `USUAL` made-up rows that are as the model
+says, so that few rows change little, and `WIDE` ones that lie at twice their z, because rows that
+chose the epoch and the noise lie nearer to the mean than new ones. All this is up to the z beyond
+which not one of all these rows should lie: farther out they cannot tell.
 """
 
 from math import sqrt
@@ -18,49 +19,72 @@ from torch import Tensor
 from due.gp.shapes import PerRow, Values
 
 THIRDS = 3
-FEWEST = 10  # rows of a third
-AS_SAID, WIDE = 30, 2
+FEWEST = 30  # rows
+USUAL, WIDE = 30, 2
 DISTINCT = 1.01  # ratio of the std of the upper and the lower third, below which they are one
-NOMINAL = torch.linspace(0, 6, 121, dtype=torch.float64)
-HIGHEST = 16.0  # z'; that of HIGHEST / 2 is larger than any nominal
+KNOTS = 101
+HIGHEST = 16.0  # z' that is searched for
 HALVINGS = 50
 SMALLEST = 1e-50  # mass beyond y
 
 
 class Levels(NamedTuple):
-    """z' at each of the `NOMINAL` z, of rows with such a std, per output."""
+    """z' at each nominal z, of rows with such a std, per output."""
 
-    std: Float[Tensor, "T 3"]  # median of each third, rising
+    nominal: Float[Tensor, " G"]  # rising from 0
+    std: Float[Tensor, "T 3"]  # the median of each third
     z: Float[Tensor, "T 3 G"]
+    latent: Float[Tensor, " T"]  # the largest std of the function among the rows
 
 
-def fit_levels(z: Values, std: Values, weight: PerRow) -> Levels | None:
-    """From held-out rows; None if they are too few."""
-    if len(z) < THIRDS * FEWEST:
+def fit_levels(z: Values, std: Values, latent: Values, weight: PerRow) -> Levels | None:
+    """From held-out rows; None if they are too few. A weight counts as repetitions."""
+    n = float(weight.sum())
+    if n < FEWEST:
         return None
-    outputs = [_of_output(*output, weight) for output in zip(z.mT, std.mT, strict=True)]
-    return Levels(*(torch.stack(part) for part in zip(*outputs, strict=True)))
+    reach = z_beyond(z.new_tensor(1 / (n / THIRDS + USUAL + WIDE), dtype=torch.float64))
+    nominal = torch.linspace(0, float(reach), KNOTS, dtype=torch.float64, device=z.device)
+    outputs = [_of_output(nominal, *output, weight) for output in zip(z.mT, std.mT, strict=True)]
+    of_std, widths = (torch.stack(part) for part in zip(*outputs, strict=True))
+    return Levels(nominal, of_std, widths, latent.amax(0))
 
 
-def _of_output(z: Tensor, std: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    thirds = std.argsort(stable=True).tensor_split(THIRDS)
-    medians = torch.stack([std[rows].median() for rows in thirds])
+def _of_output(nominal: Tensor, z: Tensor, std: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    third = _thirds(std, weight)
+    parts = [third == i for i in range(THIRDS)]
+    if not all(part.any() for part in parts):
+        parts = [torch.ones_like(third, dtype=torch.bool)] * THIRDS
+    medians = [_median(std[part], weight[part]) for part in parts]
     if medians[-1] < DISTINCT * medians[0]:
-        return medians, _widths(z, weight).expand(THIRDS, -1)
-    return medians, torch.stack([_widths(z[rows], weight[rows]) for rows in thirds])
+        parts = [torch.ones_like(third, dtype=torch.bool)] * THIRDS
+    widths = [_widths(nominal, z[part], weight[part]) for part in parts]
+    return torch.stack(medians), torch.stack(widths)
 
 
-def _widths(z: Tensor, weight: Tensor) -> Tensor:
+def _thirds(std: Tensor, weight: Tensor) -> Tensor:
+    """0, 1 or 2 for each row; equal rows are in the same."""
+    values, number = std.unique(return_inverse=True)
+    share = torch.zeros_like(values, dtype=weight.dtype).index_add(0, number, weight)
+    middle = (share.cumsum(0) - share / 2) / share.sum()
+    return (THIRDS * middle).long()[number]
+
+
+def _median(std: Tensor, weight: Tensor) -> Tensor:
+    ordered, order = std.sort()
+    total = weight[order].cumsum(0)
+    return ordered[torch.searchsorted(total, total[-1:] / 2)[0]]
+
+
+def _widths(nominal: Tensor, z: Tensor, weight: Tensor) -> Tensor:
     """z' at each nominal z, by bisection."""
-    order = z.argsort()
+    ordered, order = z.sort()
     inside = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
-    nominal, known = NOMINAL.to(z), z[order].contiguous()
-    allowed = (inside[-1] + AS_SAID + WIDE) * outside(nominal)
+    allowed = (inside[-1] + USUAL + WIDE) * outside(nominal)
     low, high = torch.zeros_like(nominal), torch.full_like(nominal, HIGHEST)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        beyond = inside[-1] - inside[torch.searchsorted(known, middle, right=True)]
-        enough = beyond + AS_SAID * outside(middle) + WIDE * outside(middle / 2) <= allowed
+        beyond = inside[-1] - inside[torch.searchsorted(ordered, middle, right=True)]
+        enough = beyond + USUAL * outside(middle) + WIDE * outside(middle / 2) <= allowed
         low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
     return high
 
@@ -73,3 +97,18 @@ def outside(z: Tensor) -> Tensor:
 def z_beyond(mass: Tensor) -> Tensor:
     """z with P(|N(0, 1)| > z) = mass."""
     return -torch.special.ndtri(mass.clamp_min(SMALLEST) / 2)
+
+
+def check_levels(levels: Levels, T: int) -> None:
+    """Raise `ValueError` if these cannot be levels of T outputs; empty ones can."""
+    nominal, std, z, latent = levels
+    if not any(part.numel() for part in levels):
+        return
+    wanted = (len(nominal),), (T, THIRDS), (T, THIRDS, len(nominal)), (T,)
+    if any(part.shape != shape for part, shape in zip(levels, wanted, strict=True)):
+        shapes = [tuple(part.shape) for part in levels]
+        raise ValueError(f"levels of {T} outputs do not have shapes {shapes}")
+    rising = (nominal.diff() > 0).all() and (std.diff() >= 0).all() and (z.diff() >= 0).all()
+    positive = std.min() > 0 and latent.min() > 0 and z.min() >= 0
+    if not rising or not positive or nominal[0] != 0 or z.max() > HIGHEST:
+        raise ValueError("levels are not rising and positive")

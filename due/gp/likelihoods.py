@@ -115,8 +115,10 @@ class StudentT(Additive):
     """
 
     nu: Tensor
+    level_nominal: Tensor
     level_std: Tensor
     level_z: Tensor
+    level_latent: Tensor
 
     def __init__(
         self,
@@ -127,17 +129,18 @@ class StudentT(Additive):
     ) -> None:
         super().__init__(noises, sigma2, shape)
         self.register_buffer("nu", torch.tensor([nu], dtype=torch.float64))
-        for name in ("level_std", "level_z"):
-            self.register_buffer(name, torch.empty(0, dtype=torch.float64))
+        for name in Levels._fields:
+            self.register_buffer(f"level_{name}", torch.empty(0, dtype=torch.float64))
 
     @property
-    def levels(self) -> Levels | None:
-        """Of intervals, if they were learned."""
-        return Levels(self.level_std, self.level_z) if len(self.level_z) else None
+    def levels(self) -> Levels:
+        """Of intervals; empty, if they were not learned."""
+        return Levels(*(getattr(self, f"level_{name}") for name in Levels._fields))
 
     @levels.setter
     def levels(self, found: Levels) -> None:
-        self.level_std, self.level_z = found
+        for name, part in zip(Levels._fields, found, strict=True):
+            setattr(self, f"level_{name}", part)
 
     def without_tails(self) -> Gaussian:
         """Normal noise of the same variance in its place, of the same shape."""

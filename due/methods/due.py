@@ -320,7 +320,7 @@ class DeepGP(Method):
     def go_on(self) -> None:
         """Forget what the end of an earlier fit learned of the noise."""
         self.chosen, self.held_out_loss = {}, None
-        if isinstance(self.likelihood, Softmax):
+        if isinstance(self.likelihood, Softmax) or self.finishing == "nothing":
             return
         if isinstance(self.likelihood, StudentT) and self.noise == "auto":
             self.likelihood = self.likelihood.without_tails()

@@ -25,6 +25,7 @@ MILD = (5.0, 10.0, 30.0)  # of `auto`: the standard deviation still tells the in
 ROUNDS = 5  # of weights and q(U) in turn
 SMALLEST = 1e-10
 MOST = 1000  # rows by which tails are chosen
+NINETY = 1.645  # z of 90 %
 Data = list[Tensor]  # features, y and perhaps weights
 
 
@@ -66,9 +67,11 @@ def _learn_levels(model: Any, rows: Residuals) -> None:
     spread = (rows.var[..., None] + noise.expand_as(rows.var)[..., None] * ratio).sqrt()
     beyond = (share * outside(rows.square.sqrt()[..., None] / spread)).sum(-1)
     std = (rows.var + likelihood.variance(rows.h)).sqrt()
-    levels = fit_levels(z_beyond(beyond), std, rows.weight)
+    levels = fit_levels(z_beyond(beyond), std, rows.var.sqrt(), rows.weight)
     if levels is not None:
         likelihood.levels = levels
+        at = int(torch.searchsorted(levels.nominal, NINETY))
+        model.chosen["noise"]["widths_90"] = (levels.z[..., at] / levels.nominal[at]).tolist()
 
 
 def _tails(model: Any, rows: Residuals, nus: Sequence[float]) -> "Tails":

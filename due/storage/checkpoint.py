@@ -16,6 +16,7 @@ from due.storage.atomic import StorageError, atomic_write
 from due.storage.files import read_once
 
 MARK = b"due sha256"
+EMPTY = "[0]"  # shape of a tensor that only the end of training fills
 
 
 def write(file: Path, settings: dict[str, Any], state: dict[str, Any]) -> None:
@@ -50,6 +51,7 @@ def read(file: Path, settings: dict[str, Any], fresh: dict[str, Any]) -> dict[st
         f"{name} was {was.get(name, 'absent')}, is {settings.get(name, 'absent')}"
         for name in {**was, **settings}
         if str(was.get(name, "absent")) != str(settings.get(name, "absent"))
+        and (name in was or str(settings[name]) != EMPTY)  # what an earlier version had not
     ]
     if changes:
         raise StorageError(
@@ -73,6 +75,7 @@ def _check_state(saved: dict[str, Any], fresh: dict[str, Any]) -> None:
     for name in fresh.keys() - {"method", "best", "optimizer", "history"}:
         _check_like(saved[name], fresh[name], name)
     for name in ("method", "best") if saved["best"] is not None else ("method",):
+        saved[name] = {**_unfilled(fresh["method"]), **saved[name]}
         _check_like(_without_G(saved[name]), _without_G(fresh["method"]), name)
     groups = fresh["optimizer"]["param_groups"]
     _check_like(saved["optimizer"]["param_groups"], groups, "optimizer")
@@ -83,6 +86,13 @@ def _check_state(saved: dict[str, Any], fresh: dict[str, Any]) -> None:
     if len({tuple(sorted(state)) for state in saved["optimizer"]["state"].values()}) > 1:
         raise ValueError("the optimizer knows other things of some parameters than of others")
     _check_history(saved)
+
+
+def _unfilled(state: dict[str, Any]) -> dict[str, Any]:
+    """Tensors that only the end of training fills; an earlier version may lack some."""
+    return {
+        name: part for name, part in state.items() if torch.is_tensor(part) and not part.numel()
+    }
 
 
 def _without_G(state: dict[str, Any]) -> dict[str, Any]:

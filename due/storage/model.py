@@ -10,6 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from due.gp import Gaussian, InducingGP, Likelihood, Softmax, StudentT
+from due.gp.levels import check_levels
 from due.gp.likelihoods import Additive
 from due.gp.noise import NoiseShape
 from due.lipschitz import Constraint, apply_constraints, constraints
@@ -33,7 +34,14 @@ from due.storage.schema import MODEL
 DROPPED = ("likelihood.epsilon", "likelihood.plain_epsilon")  # points of an earlier integral
 MORE = ("bound", "finish", "inducing", "placement", "refresh", "noise")  # than the first files said
 DIMENSIONS = {"reference": 2, "arm0": 2, "arm1": 2, "calibration": 1, "sharpness": 1, "age": 1}
-DIMENSIONS |= {"level_std": 2, "level_z": 3, "omega": 2, "centres": 2, "alpha": 2}
+DIMENSIONS |= {
+    "level_nominal": 1,
+    "level_std": 2,
+    "level_z": 3,
+    "omega": 2,
+    "centres": 2,
+    "alpha": 2,
+}
 DIMENSIONS |= {"view_mean": 1, "view_roots": 1, "view_sizes": 1, "view_known": 2}
 SQUARED, SQUARED_ROWS = ("reference", "arm0", "arm1"), 2000  # rows of a matrix with as many columns
 Model = TypeVar("Model", bound=nn.Module)
@@ -136,7 +144,13 @@ def rebuild(config: dict[str, Any], tensors: dict[str, Tensor], f: nn.Module | N
     tensors = {name: tensor for name, tensor in tensors.items() if name not in DROPPED}
     more = {name: config[name] for name in MORE if name in config}
     kind = TreatmentDUE if config.get("treatment") else DUE
-    return load_state(kind(f, gp, likelihood, config["n_data"], **more), tensors)
+    model = load_state(kind(f, gp, likelihood, config["n_data"], **more), tensors)
+    if isinstance(likelihood, StudentT):
+        try:
+            check_levels(likelihood.levels, gp.T)
+        except ValueError as error:
+            raise StorageError(f"it is damaged: {error}") from error
+    return model
 
 
 def rebuild_members(

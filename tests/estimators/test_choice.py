@@ -23,7 +23,7 @@ class Pretender:
 
     model_: Any
     history_: dict[str, Any]
-    counts: ClassVar[dict[str, float]] = {}
+    _multiplicity: ClassVar[dict[str, float]] = {}
 
     def __init__(self, loss=None):
         self.loss = loss
@@ -65,12 +65,14 @@ def test_without_held_out_rows_the_first_is_taken():
 
 
 def test_candidates_weigh_by_how_many_standard_errors_they_are_behind():
-    weights = weigh({"a": 1.0, "b": 1.1, "c": None, "d": float("nan"), "e": 9.0}, n=100, counts={})
+    weights = weigh(
+        {"a": 1.0, "b": 1.1, "c": None, "d": float("nan"), "e": 9.0}, n=100, multiplicity={}
+    )
     assert_allclose([weights["a"], weights["b"]], np.exp([0, -1]) / np.exp([0, -1]).sum())
     assert list(weights) == ["a", "b"]  # what diverged, and what hardly weighs, is left out
-    more = weigh({"a": 1.0, "b": 1.1}, n=400, counts={})
+    more = weigh({"a": 1.0, "b": 1.1}, n=400, multiplicity={})
     assert_allclose(more["b"] / more["a"], np.exp(-2))
-    twice = weigh({"a": 1.0, "b": 1.1}, n=400, counts={"b": 2.0})
+    twice = weigh({"a": 1.0, "b": 1.1}, n=400, multiplicity={"b": 2.0})
     assert_allclose(twice["b"] / twice["a"], 2 * np.exp(-2))
 
 

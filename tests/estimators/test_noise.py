@@ -276,7 +276,8 @@ def test_intervals_cover_as_held_out_rows_say(bound):
 def test_levels_are_saved_and_learned_anew(tmp_path):
     X, y = two_kinds(400, 0)
     model = DUERegressor(**{**FAST, "epochs": 10}, warm_start=True).fit(X, y)
-    assert model.model_.likelihood.level_z.shape == (1, 3, 121)
+    first = model.model_.likelihood.level_z
+    assert first.shape == (1, 3, 101) and np.shape(model.history_["noise"]["widths_90"]) == (1, 3)
     model.save(tmp_path / "model")
     again = DUERegressor.load(tmp_path / "model")
     for alpha in (0.5, 0.05, 1e-12):
@@ -284,6 +285,8 @@ def test_levels_are_saved_and_learned_anew(tmp_path):
             again.predict_interval(X, alpha), model.predict_interval(X, alpha), strict=True
         ):
             assert_array_equal(got, want)
+    other = np.sin(X[:, 0]) + 0.3 * np.random.default_rng(1).normal(size=400)
+    assert not torch.equal(model.fit(X, other).model_.likelihood.level_z, first)
     model.set_params(validation_fraction=0.0).fit(X, y)
     assert model.predictor_.levels() is None
 
@@ -297,3 +300,38 @@ def test_each_output_has_levels_in_its_units():
     low, high = model.predict_interval(X, alpha=0.2)
     assert low.shape == high.shape == both.shape
     assert (((low <= both) & (both <= high)).mean(0) > 0.7).all()
+
+
+@pytest.fixture(scope="module")
+def narrowed():
+    """Its intervals are narrower than its density where x > 0."""
+    return DUERegressor(**{**FAST, "epochs": 40}).fit(*two_kinds(1200, 0))
+
+
+def test_intervals_grow_with_their_level_and_stay_near_the_density(narrowed):
+    X = np.linspace(-3, 3, 50)[:, None]
+    alphas = [0.9, 0.7, 0.5, 0.1, 0.02, 0.01, 0.005, 1e-3, 1e-4, 1e-8, 1e-20]
+    halves = np.stack([np.subtract(*narrowed.predict_interval(X, a)[::-1]) / 2 for a in alphas])
+    assert np.isfinite(halves).all() and (np.diff(halves, axis=0) > 0).all()
+    moments = narrowed.moments(X)
+    plain = np.stack(
+        [half_width(np.full(50, norm.isf(a / 2)), *moments[1:], narrowed._tails()) for a in alphas]
+    )
+    ratio = halves / plain
+    assert (ratio[2:] > 0.4).all() and (ratio[2:] < 1.6).all()
+    assert_allclose(ratio[-3:], ratio[-4:-1])  # of what no row can tell: as much as at the last
+
+
+def test_far_from_the_data_no_interval_is_narrower_than_the_density(narrowed):
+    far = np.array([[30.0], [1e3]])
+    _, var, noise = narrowed.moments(far)
+    for alpha in (0.5, 0.1, 0.05):
+        low, high = narrowed.predict_interval(far, alpha)
+        plain = half_width(np.full(2, norm.isf(alpha / 2)), var, noise, narrowed._tails())
+        assert ((high - low) / 2 > 0.999 * plain).all()
+
+
+def test_polishing_the_gp_keeps_the_shape_of_the_noise():
+    model = DUERegressor(**FAST, finish="gp", noise="varying").fit(*draw(300, 0))
+    aleatoric = model.uncertainty_details(np.array([[-2.0], [2.0]])).aleatoric
+    assert aleatoric[1] > 4 * aleatoric[0]

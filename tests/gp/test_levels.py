@@ -10,23 +10,23 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 
-from due.gp.levels import AS_SAID, WIDE, fit_levels, outside, z_beyond
-from due.gp.levels import NOMINAL as KNOTS
-
-NOMINAL = KNOTS.numpy()
+from due.gp.levels import USUAL, WIDE, Levels, check_levels, fit_levels, outside, z_beyond
 
 
-def widths_of(z, std, weight=None):
-    column = [torch.as_tensor(part).double()[:, None] for part in (z, std)]
+def levels_of(z, std, weight=None):
+    z, std = (torch.as_tensor(part).double()[:, None] for part in (z, std))
     weight = torch.ones(len(z)) if weight is None else torch.as_tensor(weight)
-    found = fit_levels(*column, weight.double())
-    return None if found is None else (found.std[0].numpy(), found.z[0].numpy())
+    found = fit_levels(z, std, std / 2, weight.double())
+    if found is None:
+        return None
+    assert found.latent == std.max() / 2
+    return [part.numpy() for part in (found.nominal, found.std[0], found.z[0])]
 
 
 def share(z, v):
     """Of the rows of a third that lie beyond v, made-up ones included."""
-    more = AS_SAID * 2 * norm.sf(v) + WIDE * 2 * norm.sf(v / 2)
-    return ((z > v).sum() + more) / (len(z) + AS_SAID + WIDE)
+    more = USUAL * 2 * norm.sf(v) + WIDE * 2 * norm.sf(v / 2)
+    return ((z > v).sum() + more) / (len(z) + USUAL + WIDE)
 
 
 def rows(n, seed=0):
@@ -34,50 +34,55 @@ def rows(n, seed=0):
     return np.abs(rng.normal(size=n)), np.exp(rng.normal(size=n))
 
 
-@given(n=st.integers(30, 200), seed=st.integers(0, 99), at=st.integers(1, 120))
+@given(n=st.integers(10, 70), seed=st.integers(0, 99), at=st.integers(1, 100))
 @settings(max_examples=50, deadline=None)
 def test_each_width_is_the_smallest_that_leaves_no_more_than_it_should(n, seed, at):
-    z, std = rows(n, seed)
-    medians, widths = widths_of(2 * z, std)
-    thirds = np.array_split(np.argsort(std, kind="stable"), 3)
-    allowed = 2 * norm.sf(NOMINAL[at])
-    for third, median, width in zip(thirds, medians, widths[:, at], strict=True):
-        assert np.sort(std[third])[(len(third) - 1) // 2] == median
+    z, std = rows(3 * n, seed)
+    nominal, known, widths = levels_of(2 * z, std)
+    allowed = 2 * norm.sf(nominal[at])
+    for third, median, width in zip(
+        np.argsort(std).reshape(3, n), known, widths[:, at], strict=True
+    ):
+        assert np.sort(std[third])[(n - 1) // 2] == median
         assert share(2 * z[third], width + 1e-9) <= allowed * (1 + 1e-6)
         assert share(2 * z[third], width - 1e-6) > allowed
     assert (np.diff(widths, axis=1) >= 0).all()
+    assert_allclose((n + USUAL + WIDE) * 2 * norm.sf(nominal[-1]), 1)  # what rows can tell of
 
 
 def test_many_rows_decide_and_few_change_little():
-    at = int(np.searchsorted(NOMINAL, 1.649))
     found = []
     for n in (30, 300, 30_000):
         z, std = rows(n)
         quiet = std < np.quantile(std, 1 / 3)
-        _, widths = widths_of(np.where(quiet, z / 2, 3 * z), std)  # too wide there, too narrow here
-        found.append(widths[:, at] / 1.65)
+        errors = np.where(quiet, z / 2, 3 * z)  # too wide there, too narrow here
+        nominal, _, widths = levels_of(errors, std)
+        found.append([np.interp(1.645, nominal, width) / 1.645 for width in widths])
     assert_allclose(found[-1], [0.5, 3, 3], rtol=0.05)
     for few, many in pairwise(np.abs(np.log(found))):
         assert (few < many).all()
 
 
-def test_a_weight_counts_as_repetitions():
-    z, std = rows(90)
-    thirds = np.argsort(std, kind="stable").reshape(3, 30)
-    weight = np.ones(90)
-    weight[thirds[:, ::2]] = 2  # in each third the same number
-    again = np.repeat(np.arange(90), weight.astype(int))
-    assert_allclose(widths_of(z, std, weight)[1], widths_of(z[again], std[again])[1], atol=1e-9)
+@given(seed=st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_a_weight_counts_as_repetitions(seed):
+    z, std = rows(40, seed)
+    weight = np.random.default_rng(seed).integers(1, 5, size=40)
+    again = np.repeat(np.arange(40), weight)
+    for got, want in zip(levels_of(z, std, weight), levels_of(z[again], std[again]), strict=True):
+        assert_allclose(got, want, atol=1e-9)
 
 
 def test_where_the_std_hardly_differs_thirds_are_one():
     z, std = rows(90)
-    _, widths = widths_of(z, 1 + 1e-3 * std / std.max())
-    assert (widths == widths[0]).all()
+    for near in (1 + 1e-3 * std / std.max(), np.ones(90)):
+        _, _, widths = levels_of(z, near)
+        assert (widths == widths[0]).all()
 
 
 def test_too_few_rows_say_nothing():
-    assert widths_of(*rows(29)) is None and widths_of(*rows(30)) is not None
+    assert levels_of(*rows(29)) is None and levels_of(*rows(30)) is not None
+    assert levels_of(*rows(300), np.full(300, 0.09)) is None
 
 
 def test_outputs_have_levels_of_their_own():
@@ -85,10 +90,31 @@ def test_outputs_have_levels_of_their_own():
     both = fit_levels(
         torch.tensor(np.stack([z, 2 * z], 1)),
         torch.tensor(np.stack([std, 1 / std], 1)),
-        torch.ones(60),
+        torch.ones(60, 2),
+        torch.ones(60, dtype=torch.float64),
     )
     for i, (a, s) in enumerate(((z, std), (2 * z, 1 / std))):
-        assert_allclose(both.z[i], widths_of(a, s)[1])
+        assert_allclose(both.z[i], levels_of(a, s)[2])
+        assert_allclose(both.std[i], levels_of(a, s)[1])
+
+
+@pytest.mark.parametrize("change", ["nominal", "std", "z", "negative", "high", "shape", "outputs"])
+def test_what_cannot_be_levels_is_refused(change):
+    z, std = (torch.as_tensor(part)[:, None] for part in rows(60))
+    good = fit_levels(z, std, std, torch.ones(60, dtype=torch.float64))
+    check_levels(good, 1)
+    check_levels(Levels(*[torch.empty(0)] * 4), 1)
+    bad = {
+        "nominal": good._replace(nominal=good.nominal.flip(0)),
+        "std": good._replace(std=good.std.flip(1)),
+        "z": good._replace(z=good.z.flip(2)),
+        "negative": good._replace(std=-good.std.flip(1)),
+        "high": good._replace(z=1e6 * good.z),
+        "shape": good._replace(z=good.z[:, :2]),
+        "outputs": good,
+    }
+    with pytest.raises(ValueError, match="levels"):
+        check_levels(bad[change], 2 if change == "outputs" else 1)
 
 
 @pytest.mark.parametrize("z", [0.0, 1e-9, 1.0, 6.0, 14.0])

@@ -275,7 +275,7 @@ class DUERegressor(Choosing, OnData, Regressor):
         first if it makes held-out rows more probable by a standard error; with `finish="noise"` it
         also makes the noise a Student-t with 5, 10 or 30 degrees of freedom, as they choose
         (`history_` says so), and `predict_interval` as wide as they need in each third of them by
-        standard deviation, if they are 30 or more; the density stays as it is. "student" trains
+        standard deviation, if they are 30 or more (60 under the ELBO); the density stays. "student" trains
         with a Student-t, of one σ² and down to 3 degrees of freedom: its mean resists outliers, and
         with skewed noise is not that of y.
     column_scales

@@ -275,9 +275,9 @@ class DUERegressor(Choosing, OnData, Regressor):
         first if it makes held-out rows more probable by a standard error; with `finish="noise"` it
         also makes the noise a Student-t with 5, 10 or 30 degrees of freedom, as they choose
         (`history_` says so), and `predict_interval` as wide as they need in each third of them by
-        standard deviation, if they are 30 or more (60 under the ELBO); the density stays. "student" trains
-        with a Student-t, of one σ² and down to 3 degrees of freedom: its mean resists outliers, and
-        with skewed noise is not that of y.
+        standard deviation, if they are 30 or more, or 60 under the ELBO; the density stays as it
+        is. "student" trains with a Student-t, of one σ² and down to 3 degrees of freedom: its mean
+        resists outliers, and with skewed noise is not that of y.
     column_scales
         Let the default network learn a scale per column of 10 or more, as in `DUEClassifier`. None
         trains both with and without where q(U) is in closed form, and takes the one under which

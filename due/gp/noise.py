@@ -110,16 +110,16 @@ def choose_shape(known: Residuals, new: Residuals, *, needed: bool = False) -> C
         at_known, at_new = basis(known.h), basis(new.h)
         for strength in STRENGTHS:
             u = mode(at_known, known, strength)
-            mean, error = mean_and_error(new, log_densities(new, at_new @ u) - constant)
+            mean, error = mean_and_error(log_densities(new, at_new @ u) - constant, new.weight)
             if best is None or mean > best.gain:
                 best = Choice(basis.shape(u), mean, error, strength, length)
     assert best is not None
     return best if needed or best.gain > SURE * best.error else best._replace(shape=None)
 
 
-def mean_and_error(rows: Residuals, values: PerRow) -> tuple[float, float]:
-    """The mean over the rows by their weights, and its standard error."""
-    share = rows.weight / rows.weight.sum()
+def mean_and_error(values: PerRow, weight: PerRow) -> tuple[float, float]:
+    """The weighted mean over rows, and its standard error."""
+    share = weight / weight.sum()
     mean = (share * values).sum()
     return float(mean), float((share.square() * (values - mean).square()).sum().sqrt())
 

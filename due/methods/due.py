@@ -27,6 +27,7 @@ from due.gp.reference import Reference, sharpest
 from due.gp.shapes import Features, Inputs, Noises, PerRow, Scalar, Weights
 from due.gp.temperature import best_temperature
 from due.lipschitz import fold
+from due.methods.kernel import settle_kernel
 from due.methods.method import Method, Train
 from due.methods.noise import noise_of_all, noise_of_held_out, resist, tails_of_all
 from due.methods.ready import ready
@@ -304,7 +305,10 @@ class DeepGP(Method):
         heavy = isinstance(self.likelihood, StudentT)  # as it was asked for
         learn_noise = tails_of_all if heavy else noise_of_all
         if others is not None:
-            learn_noise(self, [part[:n] for part in data], [part[n:] for part in data])
+            halves = [part[:n] for part in data], [part[n:] for part in data]
+            if self.finishing == "noise" and not heavy:
+                settle_kernel(self, *halves)
+            learn_noise(self, *halves)
         if self.finishing == "gp" and not heavy:
             bound = "exact" if self.bound == "exact" else "collapsed"
             head = DUE(nn.Identity(), self.gp, self.likelihood, len(x), bound=bound)

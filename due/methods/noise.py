@@ -34,14 +34,14 @@ def noise_of_all(model: Any, known: Data, new: Data) -> None:
     """From known rows, each left out, and new ones, with q(U) in closed form."""
     likelihood = model.additive
     if model.finishing == "noise":
-        likelihood.set_sigma2(_level(model, known, new))
+        likelihood.set_sigma2(level_of(model, known, new))
     if model.noise != "constant":
         _learn_shape(model, known, new)
     if model.finishing == "noise":  # judged before the function learns from the new rows
-        rows = _left(model, known, new)[1]
+        rows = left_out(model, known, new)[1]
         auto = model.noise == "auto"
         density = _learn_tails(model, rows) if auto else _log_normal(model, rows)
-        model.held_out_loss = -mean_and_error(rows, density)[0]
+        model.held_out_loss = -mean_and_error(density, rows.weight)[0]
 
 
 def _log_normal(model: Any, rows: Residuals) -> Tensor:
@@ -88,13 +88,13 @@ def _log_shape(likelihood: Any, rows: Residuals) -> Tensor:
 
 def _learn_shape(model: Any, known: Data, new: Data) -> None:
     likelihood = model.additive
-    choice = choose_shape(*_left(model, known, new), needed=model.noise == "varying")
-    likelihood.shape, model.chosen = choice.shape, {"noise": _told(choice)}
+    choice = choose_shape(*left_out(model, known, new), needed=model.noise == "varying")
+    likelihood.shape, model.chosen["noise"] = choice.shape, _told(choice)
     if choice.shape is not None:  # with rows weighted by it, other residuals are left
-        likelihood.set_sigma2(_level(model, known, new))
-        left_out, _ = _left(model, known, new)
-        likelihood.shape = fit_shape(left_out, choice.strength, choice.length)
-        likelihood.set_sigma2(_level(model, known, new))
+        likelihood.set_sigma2(level_of(model, known, new))
+        known_rows, _ = left_out(model, known, new)
+        likelihood.shape = fit_shape(known_rows, choice.strength, choice.length)
+        likelihood.set_sigma2(level_of(model, known, new))
 
 
 @torch.no_grad()
@@ -110,7 +110,7 @@ def noise_of_held_out(model: Any, new: Data) -> None:
         first = torch.arange(len(h), device=h.device) % 2 == 0
         halves = rows.part(first), rows.part(~first)
         choice = choose_shape(*halves, needed=model.noise == "varying")
-        likelihood.shape, model.chosen = choice.shape, {"noise": _told(choice)}
+        likelihood.shape, model.chosen["noise"] = choice.shape, _told(choice)
         if choice.shape is not None:  # its level comes from the other half
             rows, g = halves[1], choice.shape(halves[1].h).log()
     level = best_level(rows, g)
@@ -143,7 +143,7 @@ def _set_tails(model: Any, rows: Residuals) -> None:
     found = _tails(model, rows, NUS)
     model.additive.nu.fill_(found.nu)
     model.additive.set_sigma2(found.sigma2)
-    model.chosen = {"noise": {"kind": "student", "nu": found.nu}}
+    model.chosen["noise"] = {"kind": "student", "nu": found.nu}
 
 
 def _reweigh(model: Any, h: Tensor, y: Tensor, *weights: Tensor) -> None:
@@ -196,19 +196,20 @@ def _log_student(rows: Residuals, log_noise: Tensor, nu: float) -> Tensor:
     return torch.logsumexp(parts + share.log(), -1)
 
 
-def _level(model: Any, known: Data, new: Data) -> Tensor:
+def level_of(model: Any, known: Data, new: Data) -> Tensor:
+    """σ² under which new rows are most probable, of a function fitted to known ones."""
     (h0, y0, *w0), (h1, y1, *w1), likelihood = known, new, model.additive
     how: dict[str, Any] = {"shared": likelihood.noises < model.gp.T, "shape": likelihood.shape}
     return held_out_noise(model.gp, h0, y0, h1, y1, *w0, *w1, **how)
 
 
-def _left(model: Any, known: Data, new: Data) -> tuple[Residuals, Residuals]:
+def left_out(model: Any, known: Data, new: Data) -> tuple[Residuals, Residuals]:
     """Residuals of known rows, each left out, and of new ones."""
     (h0, y0, *w0), (h1, y1, *w1), gp = known, new, model.gp
     sigma2 = model.noise_at(h0)
     set_optimal_q(gp, h0, y0, sigma2, *w0)
-    left_out = leave_one_out(gp, h0, y0, sigma2, *w0)
-    return residuals(h0, y0, *left_out, *w0), residuals(h1, y1, *gp(h1), *w1)
+    others = leave_one_out(gp, h0, y0, sigma2, *w0)
+    return residuals(h0, y0, *others, *w0), residuals(h1, y1, *gp(h1), *w1)
 
 
 def _told(choice: Choice) -> dict[str, Any]:

@@ -265,8 +265,9 @@ class DUERegressor(Choosing, OnData, Regressor):
         a fifth held out, that is up to 6,250 and 2,500 rows in all.
     finish
         What the collapsed bound does once held-out rows have chosen the features. "noise" takes
-        the noise under which those rows are most probable, because features settle before the
-        noise does and fit the rows they were trained on too well; then q(U) learns from all rows.
+        the kernel under which training rows are most probable, unless held-out rows object, and
+        the noise under which those are, because features settle before the GP does and fit the
+        rows they were trained on too well; then q(U) learns from all rows.
         "q" does only the latter. "gp" takes 60 steps of the noise and of all the GP on all rows,
         the smallest error but intervals that are too narrow on most tables. "nothing" stops there.
     noise

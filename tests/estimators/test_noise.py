@@ -313,10 +313,9 @@ def test_intervals_grow_with_their_level_and_stay_near_the_density(narrowed):
     alphas = [0.9, 0.7, 0.5, 0.1, 0.02, 0.01, 0.005, 1e-3, 1e-4, 1e-8, 1e-20]
     halves = np.stack([np.subtract(*narrowed.predict_interval(X, a)[::-1]) / 2 for a in alphas])
     assert np.isfinite(halves).all() and (np.diff(halves, axis=0) > 0).all()
-    moments = narrowed.moments(X)
-    plain = np.stack(
-        [half_width(np.full(50, norm.isf(a / 2)), *moments[1:], narrowed._tails()) for a in alphas]
-    )
+    _, var, noise = narrowed.moments(X)
+    scores = [np.full(50, norm.isf(alpha / 2)) for alpha in alphas]
+    plain = np.stack([half_width(z, var, noise, narrowed._tails()) for z in scores])
     ratio = halves / plain
     assert (ratio[2:] > 0.4).all() and (ratio[2:] < 1.6).all()
     assert_allclose(ratio[-3:], ratio[-4:-1])  # of what no row can tell: as much as at the last

@@ -1,6 +1,7 @@
 """Widths of intervals by held-out rows, against plain counting."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,12 +83,13 @@ def test_where_the_std_hardly_differs_thirds_are_one():
 
 def test_too_few_rows_say_nothing():
     assert levels_of(*rows(29)) is None and levels_of(*rows(30)) is not None
-    assert levels_of(*rows(300), np.full(300, 0.09)) is None
+    z, std = rows(300)
+    assert levels_of(z, std, np.full(300, 0.09)) is None
 
 
 def test_outputs_have_levels_of_their_own():
     z, std = rows(60)
-    both = fit_levels(
+    both: Any = fit_levels(
         torch.tensor(np.stack([z, 2 * z], 1)),
         torch.tensor(np.stack([std, 1 / std], 1)),
         torch.ones(60, 2),
@@ -101,7 +103,7 @@ def test_outputs_have_levels_of_their_own():
 @pytest.mark.parametrize("change", ["nominal", "std", "z", "negative", "high", "shape", "outputs"])
 def test_what_cannot_be_levels_is_refused(change):
     z, std = (torch.as_tensor(part)[:, None] for part in rows(60))
-    good = fit_levels(z, std, std, torch.ones(60, dtype=torch.float64))
+    good: Any = fit_levels(z, std, std, torch.ones(60, dtype=torch.float64))
     check_levels(good, 1)
     check_levels(Levels(*[torch.empty(0)] * 4), 1)
     bad = {

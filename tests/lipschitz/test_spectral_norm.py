@@ -483,6 +483,7 @@ def test_between_refreshes_a_weight_is_scaled_once_it_crosses_the_bound():
     with torch.no_grad():
         layer.raw_weight.mul_(1.2)
     W, G = layer.raw_weight, layer.G
+    assert G is not None
     torch.testing.assert_close((G * layer.bounded_weight()).sum(), torch.ones(()).double())
     want = torch.autograd.grad((W / (G * W).sum()).square().sum(), W)
     found = torch.autograd.grad(layer.bounded_weight().square().sum(), W)

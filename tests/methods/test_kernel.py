@@ -56,6 +56,14 @@ def test_it_stays_where_held_out_rows_get_less_probable():
     assert model.chosen["kernel"] == {"settled": False} and numbers(model) == before
 
 
+def test_it_stays_with_very_many_inducing_points(monkeypatch):
+    model, held = on_inputs(), rng.uniform(-3, 3, 40)
+    before = numbers(model)
+    monkeypatch.setattr(module, "MOST", len(X) - 1)
+    settle_kernel(model, data(X, Y), data(held, 3 * np.sin(2 * held)))
+    assert "kernel" not in model.chosen and numbers(model) == before
+
+
 def test_it_stays_where_the_search_fails(monkeypatch):
     def fails(*_):
         raise np.linalg.LinAlgError("not positive definite")

@@ -305,10 +305,10 @@ class DeepGP(Method):
         heavy = isinstance(self.likelihood, StudentT)  # as it was asked for
         learn_noise = tails_of_all if heavy else noise_of_all
         if others is not None:
-            halves = [part[:n] for part in data], [part[n:] for part in data]
+            known_and_new = [part[:n] for part in data], [part[n:] for part in data]
             if self.finishing == "noise" and not heavy:
-                settle_kernel(self, *halves)
-            learn_noise(self, *halves)
+                settle_kernel(self, *known_and_new)
+            learn_noise(self, *known_and_new)
         if self.finishing == "gp" and not heavy:
             bound = "exact" if self.bound == "exact" else "collapsed"
             head = DUE(nn.Identity(), self.gp, self.likelihood, len(x), bound=bound)

@@ -12,6 +12,7 @@ from due import DUERegressor
 from due.estimators import regressor
 from due.estimators.regressor import Tails, half_width
 from due.gp import Gaussian, StudentT
+from due.storage.atomic import StorageError
 
 FAST: dict[str, Any] = {"epochs": 80, "n_inducing": 20, "random_state": 0}
 
@@ -289,6 +290,14 @@ def test_levels_are_saved_and_learned_anew(tmp_path):
     assert not torch.equal(model.fit(X, other).model_.likelihood.level_z, first)
     model.set_params(validation_fraction=0.0).fit(X, y)
     assert model.predictor_.levels() is None
+
+
+def test_a_file_with_levels_that_cannot_be_is_refused(tmp_path):
+    model = DUERegressor(**{**FAST, "epochs": 5}).fit(*two_kinds(200, 0))
+    model.model_.likelihood.level_z.neg_()
+    model.save(tmp_path / "model")
+    with pytest.raises(StorageError, match="levels are not rising"):
+        DUERegressor.load(tmp_path / "model")
 
 
 def test_each_output_has_levels_in_its_units():

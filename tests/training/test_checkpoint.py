@@ -1,12 +1,16 @@
+import io
 import random
 import resource
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from due.gp import InducingGP, StudentT
+from due.methods import DUE
 from due.rows.source import Table
 from due.storage import checkpoint
 from due.storage.atomic import StorageError
@@ -48,6 +52,34 @@ def test_a_finished_run_returns_without_a_pass(tmp_path):
     got = run(tmp_path / "c.pt", interrupt_at=1)
     assert_same_run(got, want)
     assert got[1] == want[1] and not got[0].training
+
+
+def student() -> DUE:
+    torch.manual_seed(0)
+    gp = InducingGP(torch.zeros(5, 2))
+    return DUE(torch.nn.Linear(1, 2), gp, StudentT(), bound="collapsed", noise="student")
+
+
+def test_a_checkpoint_may_lack_what_only_the_end_of_training_fills(tmp_path):
+    """As one of an earlier version does; what training has filled must be there."""
+    x = torch.linspace(-2, 2, 40)[:, None]
+    source, file = Table(x, x.sin()), tmp_path / "c.pt"
+    loop.fit(student(), source, Recipe(epochs=2, batch_size=40), checkpoint=file)
+    data = file.read_bytes()[: -len(checkpoint.MARK) - 32]
+    for name, refused in (("level_z", False), ("nu", True)):
+        saved = torch.load(io.BytesIO(data), weights_only=True)
+        settings = saved.pop("settings")
+        saved["method"] = {k: v for k, v in saved["method"].items() if not k.endswith(name)}
+        settings = {k: v for k, v in settings.items() if not k.endswith(name)}
+        checkpoint.write(file, settings, saved)
+        again = partial(
+            loop.fit, student(), source, Recipe(epochs=2, batch_size=40), checkpoint=file
+        )
+        if refused:
+            with pytest.raises(StorageError, match="of another run"):
+                again()
+        else:
+            assert len(again().loss) == 2
 
 
 def test_resume_with_the_same_method(tmp_path):

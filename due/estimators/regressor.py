@@ -40,6 +40,7 @@ from due.rows.source import Rows, canonical
 from due.training import Recipe
 from due.training.recipe import ALL
 
+KERNELS = ("matern52", "rbf")  # of "auto": to train with, and to change to
 NEWTON = 200  # steps at most; 95 % take about ten
 AT_ONCE = 10_000  # rows, each of which needs room for a mixture of up to 81 normals
 
@@ -252,7 +253,9 @@ class DUERegressor(Choosing, OnData, Regressor):
     n_inducing
         Number of inducing points (at most the number of distinct rows).
     kernel
-        "rbf", "matern12", "matern32", "matern52" or "rq".
+        "rbf", "matern12", "matern32", "matern52" or "rq". "auto" trains with "matern52", and with
+        `finish="noise"` changes to "rbf" if training rows are more probable under it, unless
+        held-out rows are less so by a standard error (`history_` says which).
     inducing
         Inducing points "tied" to the features of training rows, "refreshed" from these every 10
         steps, or "free" in feature space, as the paper has them; see `due.DUE`.
@@ -307,7 +310,7 @@ random_state, device, verbose
     """
 
     n_inducing: int = argument(100, check_whole)
-    kernel: str = argument("matern52", one_of(KINDS))
+    kernel: str = argument("auto", one_of(("auto", *KINDS)))
     inducing: str = argument("tied", one_of(INDUCING))
     placement: str = argument("kmeans", one_of(PLACEMENTS))
     bound: str = argument("auto", one_of(BOUNDS))
@@ -366,11 +369,13 @@ random_state, device, verbose
         """The best one answers alone."""
 
     def _method(self, f: nn.Module, J: int, T: int, n: int) -> DUE:
-        gp = InducingGP(torch.zeros(inducing(self.n_inducing, n), J), T, kernel=self.kernel)
+        kernels = KERNELS if self.kernel == "auto" else ()
+        kernel = KERNELS[0] if self.kernel == "auto" else self.kernel
+        gp = InducingGP(torch.zeros(inducing(self.n_inducing, n), J), T, kernel=kernel)
         where: dict[str, Any] = {"inducing": self.inducing, "placement": self.placement}
         how: dict[str, Any] = {"bound": self.bound, "finish": self.finish, "noise": self.noise}
         likelihood = StudentT(T) if self.noise == "student" else Gaussian(T)
-        return DUE(f, gp, likelihood, n, **how, **where)
+        return DUE(f, gp, likelihood, n, kernels=kernels, **how, **where)
 
     def _default_recipe(self, n: int) -> Recipe:
         return gp_recipe(self.bound, n)

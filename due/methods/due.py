@@ -1,6 +1,6 @@
 """DUE = features + inducing-point GP + likelihood: DUE(x, y) = −ELBO/N, predict(x) = p(y | x)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from math import log, pi
 from typing import Any, ClassVar
@@ -21,6 +21,7 @@ from due.gp.initialise import (
     spread_rows,
     warm_start,
 )
+from due.gp.kernels import CORRELATIONS
 from due.gp.likelihoods import Additive, Likelihood, Normal, Softmax, StudentT
 from due.gp.panel import Panel, has_stages, learn_directions, look
 from due.gp.reference import Reference, sharpest
@@ -80,12 +81,17 @@ class DeepGP(Method):
         placement: str = "kmeans",
         refresh: int = 10,
         noise: str = "constant",
+        kernels: Sequence[str] = (),
     ) -> None:
         super().__init__()
+        if gp.kernel.kind not in kernels and kernels:
+            raise ValueError(f"kernels={kernels!r} lacks that of the GP, {gp.kernel.kind!r}")
+        if not set(kernels) <= CORRELATIONS.keys():
+            raise ValueError(f"kernels={kernels!r} are not all of {', '.join(CORRELATIONS)}")
         self.f, self.gp, self.likelihood, self.n_data = f, gp, likelihood, n_data
         self.bound, self.finishing, self.warm = bound, finish, warm
         self.inducing, self.placement, self.refresh = inducing, placement, refresh
-        self.noise = noise
+        self.noise, self.kernels = noise, tuple(kernels)
         self.chosen: dict[str, Any] = {}  # by `finish`, for the history
         self.n_classes = likelihood.T if isinstance(likelihood, Softmax) else None
         self._rows: Tensor | None = None  # numbers of `x_Z` in the source
@@ -379,6 +385,9 @@ class DUE(DeepGP):
     noise
         Whether `finish` learns how the noise of a Gaussian likelihood depends on x, see
         `due.DUERegressor`.
+    kernels
+        Kinds, that of the GP among them, of which `finish` takes the one under which training rows
+        are most probable, see `due.DUERegressor`; none are compared if empty.
 
     Examples
     --------

@@ -2,10 +2,11 @@
 
 Training ends where held-out rows are predicted best. Length scale and output scale are then still
 on their way along a ridge, on which predictions hardly change near the data, but do far from it.
+How smooth the function is decides that as well, and rows tell it best once features are fixed.
 """
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from numpy.linalg import LinAlgError
@@ -20,52 +21,87 @@ ITERATIONS = 30
 MOST = 500  # inducing points: with more of them, as exact inference has, it takes minutes
 
 
-def settle_kernel(model: Any, known: Data, new: Data) -> None:
-    """Go to the end of the ridge, unless that makes new rows less probable by a standard error.
+class Settled(NamedTuple):
+    """A kernel at the end of its ridge."""
 
-    The noise goes with it; what new rows say of it follows.
+    values: list[Tensor]  # of its parameters, and of the noise
+    bound: float  # on log p of the known rows
+    density: Tensor  # log p of each new row
+
+
+def settle_kernel(model: Any, known: Data, new: Data) -> None:
+    """Go to the end of the ridge, and to the kernel of `model.kernels` that is best there.
+
+    The best one has the largest bound on log p of the known rows. No step is taken that makes new
+    rows less probable by a standard error. The noise goes with the kernel; what new rows say of it
+    follows.
     """
     if len(model.gp.Z) > MOST:
         return
-    parameters = [*model.gp.kernel.parameters(), model.additive.raw_sigma2]
-    as_trained = [part.detach().clone() for part in parameters]
-    before, weights = _judge(model, known, new)
+    first = model.gp.kernel.kind
+    as_trained = _values(model)
+    density, weights = _judge(model, known, new)
+    best, bound = (first, as_trained), -float("inf")
+    for kind in dict.fromkeys((first, *model.kernels)):
+        _become(model, kind, as_trained)
+        found = _settled(model, known, new)
+        if found is None or not found.bound > bound:
+            continue
+        gain, error = mean_and_error(found.density - density, weights)
+        if gain >= -error:  # not so if they are NaN
+            best, bound, density = (kind, found.values), found.bound, found.density
+    _become(model, *best)
+    model.chosen["kernel"] = {"kind": best[0], "settled": bound > -float("inf")}
+
+
+def _settled(model: Any, known: Data, new: Data) -> Settled | None:
+    """The model's kernel at the end of its ridge; None if there is none to be found."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", JitterWarning)
-            _maximise(model, parameters, *known)
-            gain, error = mean_and_error(_judge(model, known, new)[0] - before, weights)
-        settled = gain >= -error  # not so if they are NaN
+            _maximise(model, *known)
+            bound = float(_bound(model, *known).detach())
+            values, density = _values(model), _judge(model, known, new)[0]
     except LinAlgError:
-        settled = False
-    if not settled:
-        with torch.no_grad():
-            for part, value in zip(parameters, as_trained, strict=True):
-                part.copy_(value)
-    model.chosen["kernel"] = {"settled": settled}
+        return None
+    return Settled(values, bound, density)
+
+
+def _parameters(model: Any) -> list[nn.Parameter]:
+    return [*model.gp.kernel.parameters(), model.additive.raw_sigma2]
+
+
+def _values(model: Any) -> list[Tensor]:
+    return [part.detach().clone() for part in _parameters(model)]
+
+
+@torch.no_grad()
+def _become(model: Any, kind: str, values: list[Tensor]) -> None:
+    model.gp.kernel.kind = kind
+    for part, value in zip(_parameters(model), values, strict=True):
+        part.copy_(value)
 
 
 @torch.enable_grad()
-def _maximise(
-    model: Any, parameters: list[nn.Parameter], h: Tensor, y: Tensor, *weights: Tensor
-) -> None:
-    """The collapsed bound over these parameters."""
-    Z = model.gp.Z.detach()
+def _maximise(model: Any, h: Tensor, y: Tensor, *weights: Tensor) -> None:
+    """The bound over kernel and noise."""
     optimizer = torch.optim.LBFGS(
-        parameters, max_iter=ITERATIONS, history_size=10, line_search_fn="strong_wolfe"
+        _parameters(model), max_iter=ITERATIONS, history_size=10, line_search_fn="strong_wolfe"
     )
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        bound = collapsed_bound(
-            model.gp, h, y, model.noise_at(h), weights[0] if weights else None, Z
-        )
-        total: Tensor = -bound / len(y)
+        total: Tensor = -_bound(model, h, y, *weights) / len(y)
         total.backward()
         return total
 
     optimizer.step(loss)
     optimizer.zero_grad()
+
+
+def _bound(model: Any, h: Tensor, y: Tensor, *weights: Tensor) -> Tensor:
+    Z, w = model.gp.Z.detach(), weights[0] if weights else None
+    return collapsed_bound(model.gp, h, y, model.noise_at(h), w, Z)
 
 
 @torch.no_grad()

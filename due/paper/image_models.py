@@ -196,7 +196,11 @@ KINDS = {
     "svdkl-vgg": Kind(
         "SV-DKL, VGG", "vgg", False, lambda f, J, _: SVDKLSoftmax(f, GridGP(J), CLASSES)
     ),
+    "svdkl-plain": Kind(
+        "SV-DKL, no bound", "wrn", False, lambda f, J, _: SVDKLSoftmax(f, GridGP(J), CLASSES)
+    ),
     "gpdnn": Kind("GPDNN (VGG)", "vgg", False, due),
+    "gpdnn-plain": Kind("GPDNN, no bound", "wrn", False, due),
 }
 
 

@@ -32,7 +32,7 @@ from due.storage.limits import Limit, check_numbers, rebuilding
 from due.storage.schema import MODEL
 
 DROPPED = ("likelihood.epsilon", "likelihood.plain_epsilon")  # points of an earlier integral
-MORE = ("bound", "finish", "inducing", "placement", "refresh", "noise")  # than the first files said
+SINCE = ("bound", "finish", "inducing", "placement", "refresh", "noise", "kernels")  # version 1
 DIMENSIONS = {"reference": 2, "arm0": 2, "arm1": 2, "calibration": 1, "sharpness": 1, "age": 1}
 DIMENSIONS |= {
     "level_nominal": 1,
@@ -130,6 +130,7 @@ def describe(model: nn.Module) -> dict[str, Any]:
         "placement": model.placement,
         "refresh": model.refresh,
         "noise": model.noise,
+        "kernels": list(model.kernels),
         "treatment": isinstance(model, TreatmentDUE),
     }
 
@@ -142,7 +143,7 @@ def rebuild(config: dict[str, Any], tensors: dict[str, Tensor], f: nn.Module | N
     gp = InducingGP(torch.zeros_like(tensors["gp.Z"]), **config["gp"])
     likelihood = _build_likelihood(config["likelihood"])
     tensors = {name: tensor for name, tensor in tensors.items() if name not in DROPPED}
-    more = {name: config[name] for name in MORE if name in config}
+    more = {name: config[name] for name in SINCE if name in config}
     kind = TreatmentDUE if config.get("treatment") else DUE
     model = load_state(kind(f, gp, likelihood, config["n_data"], **more), tensors)
     if isinstance(likelihood, StudentT):

@@ -190,6 +190,7 @@ MODEL: Rule = table(
         "placement": optional(one_of(PLACEMENTS)),
         "refresh": optional(size),
         "noise": optional(one_of(NOISE_KINDS)),
+        "kernels": optional(list_of(one_of(KINDS))),
         "treatment": optional(flag),
     }
 )

@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 from torch import nn
 
 from due.estimators import DUERegressor
@@ -14,15 +14,22 @@ from due.methods import DUE
 from due.methods import kernel as module
 from due.methods.kernel import settle_kernel
 
-rng = np.random.default_rng(0)
-X = np.sort(rng.uniform(-3, 3, 80))
-Y = 3 * np.sin(2 * X) + 0.1 * rng.normal(size=80)
+first = np.random.default_rng(0)
+X = np.sort(first.uniform(-3, 3, 80))
+Y = 3 * np.sin(2 * X) + 0.1 * first.normal(size=80)
+AS_TRAINED = {"kind": "matern52", "settled": False}
+SETTLED = {"kind": "matern52", "settled": True}
 
 
-def on_inputs(lengthscale=0.2):
+@pytest.fixture
+def rng():
+    return np.random.default_rng(1)
+
+
+def on_inputs(lengthscale=0.2, **how):
     """A GP on x itself, every row an inducing point, far from its best kernel."""
     gp = InducingGP(torch.tensor(X)[:, None], kernel="matern52", lengthscale=lengthscale)
-    return DUE(nn.Identity(), gp, Gaussian(sigma2=0.3), len(X), bound="collapsed")
+    return DUE(nn.Identity(), gp, Gaussian(sigma2=0.3), len(X), bound="collapsed", **how)
 
 
 def data(x, y):
@@ -35,10 +42,10 @@ def numbers(model):
     return [float(part[0]) for part in (kernel.lengthscale, kernel.outputscale, model.sigma2)]
 
 
-def test_it_ends_where_scikit_learn_ends():
+def test_it_ends_where_scikit_learn_ends(rng):
     model, held = on_inputs(), rng.uniform(-3, 3, 40)
     settle_kernel(model, data(X, Y), data(held, 3 * np.sin(2 * held)))
-    assert model.chosen["kernel"] == {"settled": True}
+    assert model.chosen["kernel"] == SETTLED
     kernel = ConstantKernel(5.0) * Matern(1.0, nu=2.5) + WhiteKernel(0.01)
     want = GaussianProcessRegressor(kernel, random_state=0).fit(X[:, None], Y)
     length, output, _ = numbers(model)
@@ -48,15 +55,15 @@ def test_it_ends_where_scikit_learn_ends():
     assert_allclose(output, want.kernel_.k1.k1.constant_value, rtol=0.15)
 
 
-def test_it_stays_where_held_out_rows_get_less_probable():
+def test_it_stays_where_held_out_rows_get_less_probable(rng):
     """They wave fast where the others do not."""
     model, held = on_inputs(0.05), rng.uniform(-3, 3, 40)
     before = numbers(model)
     settle_kernel(model, data(X, Y), data(held, 3 * np.sin(40 * held)))
-    assert model.chosen["kernel"] == {"settled": False} and numbers(model) == before
+    assert model.chosen["kernel"] == AS_TRAINED and numbers(model) == before
 
 
-def test_it_stays_with_very_many_inducing_points(monkeypatch):
+def test_it_stays_with_very_many_inducing_points(monkeypatch, rng):
     model, held = on_inputs(), rng.uniform(-3, 3, 40)
     before = numbers(model)
     monkeypatch.setattr(module, "MOST", len(X) - 1)
@@ -64,7 +71,7 @@ def test_it_stays_with_very_many_inducing_points(monkeypatch):
     assert "kernel" not in model.chosen and numbers(model) == before
 
 
-def test_it_stays_where_the_search_fails(monkeypatch):
+def test_it_stays_where_the_search_fails(monkeypatch, rng):
     def fails(*_):
         raise np.linalg.LinAlgError("not positive definite")
 
@@ -72,18 +79,82 @@ def test_it_stays_where_the_search_fails(monkeypatch):
     before = numbers(model)
     monkeypatch.setattr(module, "_maximise", fails)
     settle_kernel(model, data(X, Y), data(held, np.sin(held)))
-    assert model.chosen["kernel"] == {"settled": False} and numbers(model) == before
+    assert model.chosen["kernel"] == AS_TRAINED and numbers(model) == before
+
+
+def evidence(kernel, y):
+    """log p(y) of scikit-learn's GP at its best."""
+    whole = ConstantKernel(5.0) * kernel + WhiteKernel(0.01)
+    gp = GaussianProcessRegressor(whole, n_restarts_optimizer=2, random_state=0)
+    return gp.fit(X[:, None], y).log_marginal_likelihood_value_
+
+
+@pytest.mark.parametrize("function", [lambda x: 3 * np.sin(2 * x), lambda x: 2 * np.sign(x + 0.1)])
+def test_of_two_kernels_it_takes_the_one_that_scikit_learn_would(function, rng):
+    y, held = function(X) + 0.1 * rng.normal(size=80), rng.uniform(-3, 3, 200)
+    matern, rbf = evidence(Matern(1.0, nu=2.5), y), evidence(RBF(1.0), y)
+    assert abs(matern - rbf) > 2
+    model = on_inputs(kernels=("matern52", "rbf"))
+    settle_kernel(model, data(X, y), data(held, function(held) + 0.1 * rng.normal(size=200)))
+    best = "rbf" if rbf > matern else "matern52"
+    assert model.chosen["kernel"] == {"kind": best, "settled": True}
+    assert model.gp.kernel.kind == best
+
+
+@pytest.mark.parametrize(("loss", "best"), [(-0.1, "rbf"), (0.1, "rbf"), (1.0, "matern52")])
+def test_held_out_rows_may_object_by_a_standard_error(monkeypatch, rng, loss, best):
+    """An RBF suits the known rows; new ones lose so much of their log density, ± .1."""
+    held, judge = rng.uniform(-3, 3, 100), module._judge
+    spread = torch.randn(100, generator=torch.Generator().manual_seed(0)).double()
+
+    def objects(model, known, new):
+        density, weights = judge(model, known, new)
+        return density - (model.gp.kernel.kind == "rbf") * (loss + spread), weights
+
+    monkeypatch.setattr(module, "_judge", objects)
+    model = on_inputs(kernels=("matern52", "rbf"))
+    settle_kernel(model, data(X, Y), data(held, 3 * np.sin(2 * held) + 0.1 * rng.normal(size=100)))
+    assert model.gp.kernel.kind == best
+
+
+def test_a_changed_kernel_is_saved(tmp_path, rng):
+    x = np.linspace(-3, 3, 120)[:, None]
+    y = 3 * np.sin(2 * x[:, 0]) + 0.1 * rng.normal(size=120)
+    model = DUERegressor(epochs=60, n_inducing=30, random_state=0).fit(x, y)
+    assert model.history_["kernel"] == {"kind": "rbf", "settled": True}
+    model.save(tmp_path / "model")
+    again = DUERegressor.load(tmp_path / "model")
+    assert again.model_.gp.kernel.kind == "rbf"
+    assert again.model_.kernels == ("matern52", "rbf")
+    for mine, theirs in zip(model.moments(x), again.moments(x), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_a_given_kernel_stays():
+    x = np.linspace(-3, 3, 60)[:, None]
+    model = DUERegressor(kernel="matern32", epochs=20, n_inducing=20, random_state=0)
+    assert model.fit(x, np.sin(x[:, 0])).model_.gp.kernel.kind == "matern32"
+
+
+@pytest.mark.parametrize("kernels", [("rbf",), ("matern52", "rq"), ("matern52", "linear")])
+def test_kernels_to_choose_from_are_checked(kernels):
+    with pytest.raises(ValueError, match="kernels="):
+        on_inputs(kernels=kernels)
 
 
 @pytest.mark.parametrize("bound", ["collapsed", "exact"])
-def test_a_gap_is_as_wide_as_that_of_the_gp_on_inputs(bound):
+def test_a_gap_is_as_wide_as_that_of_the_gp_on_inputs(bound, rng):
     """The function is the one of the GP up to a factor: without the end of the ridge, .6 of it."""
     x = np.concatenate([rng.uniform(-5, -2, 100), rng.uniform(2, 5, 100)])[:, None]
     y = 4 * np.sin(x[:, 0]) + 0.1 * rng.normal(size=200)
     model = DUERegressor(
-        lambda shape: nn.Linear(shape[0], 4), c=None, bound=bound, random_state=0
+        lambda shape: nn.Linear(shape[0], 4),
+        c=None,
+        bound=bound,
+        kernel="matern52",
+        random_state=0,
     ).fit(x, y)
-    assert model.history_["kernel"] == {"settled": True}
+    assert model.history_["kernel"] == SETTLED
     kernel = ConstantKernel(5.0) * Matern(1.0, nu=2.5) + WhiteKernel(0.01)
     want = GaussianProcessRegressor(kernel, normalize_y=True, random_state=0).fit(x, y)
     gap = np.linspace(-1, 1, 21)[:, None]

@@ -34,6 +34,7 @@ from due.baselines import (
 from due.estimators import DUECATE, DUEClassifier, DUERegressor
 from due.networks import FCResNet, FeedForward
 from due.storage.estimator import SavedEstimator
+from due.training.checkpointing import checkpointing
 
 
 def small(shape):
@@ -168,6 +169,14 @@ def check_saving(model, X, ask, path):
     assert list(loaded.feature_names_in_) == COLUMNS
 
 
+def check_checkpoints(fitted, fit, X, ask, path):
+    """A fit whose files are there gives the answers of the first without training again."""
+    for _ in range(2):
+        with checkpointing(path / "fit"):
+            again = fit(clone(fitted), X)
+        assert_same(ask(again, X), ask(fitted, X))
+
+
 def check_refusals(fitted, fit, X, ask):
     """Of NaN, of words, of other columns, and of a question before `fit`."""
     holed = X.copy()
@@ -207,6 +216,7 @@ def keep_the_contract(model, fit, X, ask, path):
     check_clone(model)
     first, second = fit(clone(model), X), fit(clone(model), X)
     check_answers(first, X, ask)
+    check_checkpoints(first, fit, X, ask, path)
     assert_same(ask(first, X), ask(second, X))  # two fits
     assert_same(ask(first, X), ask(first, X))  # two questions
     check_saving(first, X, ask, path)

@@ -128,7 +128,7 @@ LINES = {  # how they begin, one space between words
         "growing noise ranking ",
         "cosines gap std ",
         "few columns RMSE / std ",
-        "rows before tied default exact",
+        "rows before tied exact default",
         *(["yacht DUE before "] if HAS_YACHT else []),
     ],
 }

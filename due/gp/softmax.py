@@ -44,6 +44,7 @@ FAR = 8.0  # standard deviations × √2, beyond which exp(−z²) is slow to co
 CACHE = 2**17  # values of F held at once: up to four threads share them, by nodes
 SMALL = 2**13  # up to so many the operations cost more than their numbers: as few as can be
 VECTOR = 16  # rows of a block are a multiple
+ENOUGH = 2  # rows, of which NODES times any number of classes are a multiple of VECTOR
 QUADRATURE = 129  # nodes for two classes, over ±7 standard deviations
 RARE = 5.0  # a class that stays so far below the largest has a closed form
 SKIP = 4.0  # classes that stay so far below it are small parts of a sum, and taken together
@@ -58,7 +59,8 @@ class Integrals(NamedTuple):
     curvature: Float[Tensor, "N T"]
 
 
-Integrate = Callable[[Tensor, Tensor, int], Integrals]  # over the first classes of sorted ones
+# over so many of the sorted classes, for so many of the rows or all
+Integrate = Callable[[Tensor, Tensor, int, int | None], Integrals]
 
 
 def probabilities(mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
@@ -101,7 +103,8 @@ def integrals(
     mean, var = mean.gather(-1, order), var.gather(-1, order)
     integrate = partial(_of_block, curved=curved)
     whole = torch.compiler.is_compiling()
-    found = integrate(mean, var, mean.shape[-1]) if whole else _of_rows(mean, var, integrate)
+    T = mean.shape[-1]
+    found = integrate(mean, var, T, None) if whole else _of_rows(mean, var, integrate)
     parts = [_alike(part, mean, var) if tied else part for part in found[1 : 3 if curved else 2]]
     back = [torch.empty_like(part).scatter(-1, order, part) for part in parts]
     return Integrals(found.log_sum, *back, *found[1 + len(back) :])
@@ -157,24 +160,35 @@ def _of_blocks(mean: Tensor, var: Tensor, n: int, integrate: Integrate) -> Integ
     """Few rows at a time, so that what is computed stays in the processor's cache.
 
     And whole vectors of them: numbers that do not fill a vector register are rounded
-    by other code, and a row's answer would depend on its place among the others.
+    by other code, and a row's answer would depend on its place among the others. At all nodes
+    `ENOUGH` rows are whole vectors.
     """
     N, rows = len(mean), max(1, CACHE // (n * NODES * VECTOR)) * VECTOR
     if missing := -N % VECTOR:
         mean, var = (torch.cat([part, part[-1:].expand(missing, -1)]) for part in (mean, var))
-    blocks = zip(mean.split(rows), var.split(rows), strict=True)
-    found = zip(*(integrate(m, v, n) for m, v in blocks), strict=True)
-    return Integrals(*(torch.cat(parts)[:N] for parts in found))
+    blocks = zip(mean.split(rows), var.split(rows), range(0, max(1, N), rows), strict=True)
+    kept = N + -N % ENOUGH
+    found = [integrate(m, v, n, min(rows, kept - first)) for m, v, first in blocks]
+    if len(found) == 1:
+        return Integrals(*(part[:N] for part in found[0]))
+    return Integrals(*(torch.cat(parts)[:N] for parts in zip(*found, strict=True)))
 
 
-def _of_block(mean: Tensor, var: Tensor, n: int, curved: bool) -> Integrals:
-    """By integration over the first n classes, and over the sum of the others as one more."""
+def _of_block(mean: Tensor, var: Tensor, n: int, N: int | None, curved: bool) -> Integrals:
+    """By integration over the first n classes, and over the sum of the others as one more.
+
+    What follows the nodes is for the first N rows alone, if that is given.
+    """
     top = mean.amax(-1, keepdim=True)
     mean = mean - top
     m, v = (mean, var) if n == mean.shape[-1] else _lumped(mean, var, n)
     fixed, spread = m.detach(), v.detach()
     low = _lowest(fixed, spread)
     x, dx, rest = _nodes(fixed, spread, low)  # (nodes, N)
+    rare, factor = _rare(mean, var, low, n)
+    if N is not None and len(mean) > N:
+        x, dx = x[:, :N], dx[:, :N]
+        m, v, top, rest, rare, factor = (part[:N] for part in (m, v, top, rest, rare, factor))
     blur = (0.81 * dx[0].square() - 0.81).clamp_min_(0)[:, None]  # for what is too sharp for them
     F, slope, bend = _distribution(x[..., None] - m, torch.maximum(v, blur), curved)
     H = F.log().sum(-1).clamp_min_(-80).exp_() * dx  # Π_c F_c, of the maximum
@@ -186,7 +200,7 @@ def _of_block(mean: Tensor, var: Tensor, n: int, curved: bool) -> Integrals:
         parts += [bend * share, H[..., None]]
     sums = _over_nodes(torch.cat(parts, -1)).split([part.shape[-1] for part in parts], -1)
     total = sums[0].sum(-1, keepdim=True)  # 1 up to about 3e-4
-    rare, closed = _rare(mean, var, low, n, sums[1] / total)
+    closed = factor * (sums[1] / total)
     p = torch.where(rare, closed, _all(sums[0][:, :n] / total, mean))
     p = p / p.sum(-1, keepdim=True)
     if not curved:
@@ -290,8 +304,8 @@ def _nodes(mean: Tensor, var: Tensor, low: Tensor) -> tuple[Tensor, Tensor, Tens
     return low + a * grown, dx, dx[-1] * k / (12 * (NODES - 1))
 
 
-def _rare(mean: Tensor, var: Tensor, low: Tensor, n: int, inverse: Tensor) -> tuple[Tensor, Tensor]:
-    """Which classes have a closed form, and E[p] by it; `inverse` is E[1 / Σ exp f].
+def _rare(mean: Tensor, var: Tensor, low: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """Which classes have a closed form, and E[p] by it, over E[1 / Σ exp f].
 
     A class far below the maximum has E[p] = E[exp f_c] E[1 / Σ exp f], which is also what the
     mixture of normals is not made for: the tail of the Gumbel distribution.
@@ -299,7 +313,7 @@ def _rare(mean: Tensor, var: Tensor, low: Tensor, n: int, inverse: Tensor) -> tu
     rare = _reach(mean, var) < low - RARE
     if n < mean.shape[-1]:
         rare = rare | ~_matter(mean, var)  # also of the first n: equal classes have equal answers
-    return rare, (mean + var / 2).clamp_max(30).exp() * inverse
+    return rare, (mean + var / 2).clamp_max(30).exp()
 
 
 def _all(first: Tensor, like: Tensor) -> Tensor:

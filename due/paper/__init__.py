@@ -34,7 +34,7 @@ CATALOGUE = {
     "fig7": Entry(
         "Uncertainty between the data: exact GP at 1K, Deep Ensemble at 1K and 1M rows", COSINES
     ),
-    "table1": Entry("Deep kernels on a bounded network and on VGG: images", IMAGES, MODELS),
+    "table1": Entry("Deep kernels on a bounded network and on plain ones: images", IMAGES, MODELS),
     "table2": Entry("Images: runtime, accuracy, foreign images; DUE and rivals", IMAGES, MODELS),
     "table3": Entry(
         "Treatment effects on IHDP: error after deferral, DUE and rivals", PLAIN, TRIALS

@@ -117,7 +117,7 @@ def each_row(mean, var):
     """The integral over all classes, of each row."""
     for m, v in zip(mean.split(1), var.split(1), strict=True):
         order = softmax._order(m, v)[0][0]
-        found = softmax._of_block(m[:, order], v[:, order], m.shape[-1], curved=True)
+        found = softmax._of_block(m[:, order], v[:, order], m.shape[-1], len(m), curved=True)
         back = order.argsort()
         yield Integrals(found.log_sum, found.p[:, back], found.curvature[:, back])
 

@@ -62,7 +62,7 @@ CLASSIFIERS = {
 }
 REGRESSORS = {
     "network": alone("Network", baselines.NetworkRegressor),
-    "due": alone("DUE", DUERegressor, version=3),
+    "due": alone("DUE", DUERegressor, version=4),
     "ensemble": ensemble(baselines.NetworkRegressor),
     "mc-dropout": mc_dropout(baselines.NetworkRegressor),
     "sngp": alone("SNGP", baselines.SNGPRegressor),

@@ -1,5 +1,7 @@
 """One contract for every estimator: what a user may rely on, whichever method it is."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -35,6 +37,7 @@ from due.estimators import DUECATE, DUEClassifier, DUERegressor
 from due.networks import FCResNet, FeedForward
 from due.storage.estimator import SavedEstimator
 from due.training.checkpointing import checkpointing
+from due.training.loop import Run
 
 
 def small(shape):
@@ -170,11 +173,15 @@ def check_saving(model, X, ask, path):
 
 
 def check_checkpoints(fitted, fit, X, ask, path):
-    """A fit whose files are there gives the answers of the first without training again."""
+    """A fit whose files are there gives the answers of the first, with fewer steps or none."""
+    steps = []
     for _ in range(2):
-        with checkpointing(path / "fit"):
+        counted = patch.object(Run, "advance", autospec=True, side_effect=Run.advance)
+        with checkpointing(path / "fit"), counted as advance:
             again = fit(clone(fitted), X)
         assert_same(ask(again, X), ask(fitted, X))
+        steps.append(advance.call_count)
+    assert steps[1] < steps[0] or steps == [0, 0]
 
 
 def check_refusals(fitted, fit, X, ask):

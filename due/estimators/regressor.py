@@ -253,8 +253,8 @@ class DUERegressor(Choosing, OnData, Regressor):
     n_inducing
         Number of inducing points (at most the number of distinct rows).
     kernel
-        "rbf", "matern12", "matern32", "matern52" or "rq". "auto" trains with "matern52", and with
-        `finish="noise"` changes to "rbf" if training rows are more probable under it, unless
+        "rbf", "matern12", "matern32", "matern52" or "rq". "auto" trains with "matern52", and
+        changes to "rbf" where `finish` finds that training rows are more probable under it, unless
         held-out rows are less so by a standard error (`history_` says which).
     inducing
         Inducing points "tied" to the features of training rows, "refreshed" from these every 10
@@ -268,9 +268,10 @@ class DUERegressor(Choosing, OnData, Regressor):
         a fifth held out, that is up to 6,250 and 2,500 rows in all.
     finish
         What the collapsed bound does once held-out rows have chosen the features. "noise" takes
-        the kernel under which training rows are most probable, unless held-out rows object, and
-        the noise under which those are, because features settle before the GP does and fit the
-        rows they were trained on too well; then q(U) learns from all rows.
+        the kernel under which training rows are most probable, unless held-out rows object or
+        there are more than 500 inducing points (or rows, if "exact"), and the noise under which
+        those are, because features settle before the GP does and fit the rows they were trained on
+        too well; then q(U) learns from all rows. With `noise="student"` the kernel stays.
         "q" does only the latter. "gp" takes 60 steps of the noise and of all the GP on all rows,
         the smallest error but intervals that are too narrow on most tables. "nothing" stops there.
     noise

@@ -44,6 +44,7 @@ FAR = 8.0  # standard deviations × √2, beyond which exp(−z²) is slow to co
 CACHE = 2**17  # values of F held at once: up to four threads share them, by nodes
 SMALL = 2**13  # up to so many the operations cost more than their numbers: as few as can be
 VECTOR = 16  # rows of a block are a multiple
+ALONE = 2**15  # up to so many numbers are the work of one thread
 ENOUGH = 2  # rows, of which NODES times any number of classes are a multiple of VECTOR
 QUADRATURE = 129  # nodes for two classes, over ±7 standard deviations
 RARE = 5.0  # a class that stays so far below the largest has a closed form
@@ -160,14 +161,15 @@ def _of_blocks(mean: Tensor, var: Tensor, n: int, integrate: Integrate) -> Integ
     """Few rows at a time, so that what is computed stays in the processor's cache.
 
     And whole vectors of them: numbers that do not fill a vector register are rounded
-    by other code, and a row's answer would depend on its place among the others. At all nodes
-    `ENOUGH` rows are whole vectors.
+    by other code, and a row's answer would depend on its place among the others. On all nodes
+    `ENOUGH` rows are whole vectors, unless threads share them.
     """
     N, rows = len(mean), max(1, CACHE // (n * NODES * VECTOR)) * VECTOR
-    if missing := -N % VECTOR:
+    missing = -N % VECTOR
+    if missing:
         mean, var = (torch.cat([part, part[-1:].expand(missing, -1)]) for part in (mean, var))
     blocks = zip(mean.split(rows), var.split(rows), range(0, max(1, N), rows), strict=True)
-    kept = N + -N % ENOUGH
+    kept = N + -N % ENOUGH if NODES * (n + 1) * (N + 1) <= ALONE else N + missing
     found = [integrate(m, v, n, min(rows, kept - first)) for m, v, first in blocks]
     if len(found) == 1:
         return Integrals(*(part[:N] for part in found[0]))

@@ -56,6 +56,7 @@ class DeepGP(Method):
         *("reference", "sharpness", "calibration", "x_Z", "age", "omega"),
         *("view_mean", "view_roots", "view_sizes", "view_known"),
     )
+    kernels: tuple[str, ...] = ()  # of models pickled before there was a choice
     omega: Tensor  # (N, T), by what a Student-t divides the noise of each training row
     x_Z: Tensor  # rows whose features are the inducing points, unless these are free
     age: Tensor  # (1,), passes since the start; of "refreshed"
@@ -328,8 +329,10 @@ class DeepGP(Method):
             set_optimal_q(self.gp, h, y, self.additive.variance(h), *weights)
 
     def go_on(self) -> None:
-        """Forget what the end of an earlier fit learned of the noise."""
+        """Forget what the end of an earlier fit learned of the noise, and which kernel it chose."""
         self.chosen, self.held_out_loss = {}, None
+        if self.kernels:
+            self.gp.kernel.kind = self.kernels[0]
         if isinstance(self.likelihood, Softmax) or self.finishing == "nothing":
             return
         if isinstance(self.likelihood, StudentT) and self.noise == "auto":
@@ -386,8 +389,8 @@ class DUE(DeepGP):
         Whether `finish` learns how the noise of a Gaussian likelihood depends on x, see
         `due.DUERegressor`.
     kernels
-        Kinds, that of the GP among them, of which `finish` takes the one under which training rows
-        are most probable, see `due.DUERegressor`; none are compared if empty.
+        Kinds, of which the first trains, and `finish` takes the one under which training rows are
+        most probable, see `due.DUERegressor`; none are compared if empty.
 
     Examples
     --------

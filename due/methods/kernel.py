@@ -30,28 +30,28 @@ class Settled(NamedTuple):
 
 
 def settle_kernel(model: Any, known: Data, new: Data) -> None:
-    """Go to the end of the ridge, and to the kernel of `model.kernels` that is best there.
+    """Go to the end of the ridge, and there to the kernel of `model.kernels` with the best bound.
 
-    The best one has the largest bound on log p of the known rows. No step is taken that makes new
-    rows less probable by a standard error. The noise goes with the kernel; what new rows say of it
-    follows.
+    The bound is that on log p of the known rows. No step is taken that makes new rows less probable
+    by a standard error. The noise goes with the kernel; what new rows say of it follows.
     """
     if len(model.gp.Z) > MOST:
         return
     first = model.gp.kernel.kind
-    as_trained = _values(model)
+    as_trained, bound = _values(model), float(_bound(model, *known).detach())
     density, weights = _judge(model, known, new)
-    best, bound = (first, as_trained), -float("inf")
+    best, settled = (first, as_trained), False
     for kind in dict.fromkeys((first, *model.kernels)):
         _become(model, kind, as_trained)
         found = _settled(model, known, new)
         if found is None or not found.bound > bound:
             continue
+        bound = found.bound  # also if it is refused: the next kernel must be better
         gain, error = mean_and_error(found.density - density, weights)
         if gain >= -error:  # not so if they are NaN
-            best, bound, density = (kind, found.values), found.bound, found.density
+            best, density, settled = (kind, found.values), found.density, True
     _become(model, *best)
-    model.chosen["kernel"] = {"kind": best[0], "settled": bound > -float("inf")}
+    model.chosen["kernel"] = {"kind": best[0], "settled": settled}
 
 
 def _settled(model: Any, known: Data, new: Data) -> Settled | None:

@@ -149,7 +149,8 @@ def _check_like(value: Any, like: Any, where: str) -> None:
 
 def _is_finite(value: torch.Tensor, like: torch.Tensor) -> bool:
     """Or infinite where a fresh one is, as a bound of a parameter may be."""
-    return bool((torch.isfinite(value) | (value == like)).all())
+    finite = torch.isfinite(value)
+    return bool(finite.all()) or bool((finite | (value == like.cpu())).all())
 
 
 def _checked(data: bytes) -> bytes:

@@ -89,32 +89,59 @@ def evidence(kernel, y):
     return gp.fit(X[:, None], y).log_marginal_likelihood_value_
 
 
-@pytest.mark.parametrize("function", [lambda x: 3 * np.sin(2 * x), lambda x: 2 * np.sign(x + 0.1)])
-def test_of_two_kernels_it_takes_the_one_that_scikit_learn_would(function, rng):
-    y, held = function(X) + 0.1 * rng.normal(size=80), rng.uniform(-3, 3, 200)
+def judged(losses, monkeypatch):
+    """New rows lose so much of their log density under a kernel, with a standard error of .1."""
+    judge = module._judge
+    spread = torch.randn(100, generator=torch.Generator().manual_seed(0)).double()
+    spread = (spread - spread.mean()) / spread.std(correction=0)
+
+    def judges(model, known, new):
+        weights, kind = judge(model, known, new)[1], model.gp.kernel.kind
+        return -(losses[kind] + spread) if kind in losses else 0 * spread, weights
+
+    monkeypatch.setattr(module, "_judge", judges)
+
+
+def settled(y, kernels=("matern52", "rbf")):
+    """On known rows y(X); of new ones `judged` tells."""
+    model, held = on_inputs(kernels=kernels), np.linspace(-3, 3, 100)
+    settle_kernel(model, data(X, y), data(held, held))
+    assert model.chosen["kernel"]["kind"] == model.gp.kernel.kind
+    return model.chosen["kernel"]
+
+
+SMOOTH, STEP = (3 * np.sin(2 * X), 2 * np.sign(X + 0.1))
+
+
+@pytest.mark.parametrize("function", [SMOOTH, STEP])
+def test_of_two_kernels_it_takes_the_one_that_scikit_learn_would(function, rng, monkeypatch):
+    y = function + 0.1 * rng.normal(size=80)
     matern, rbf = evidence(Matern(1.0, nu=2.5), y), evidence(RBF(1.0), y)
     assert abs(matern - rbf) > 2
-    model = on_inputs(kernels=("matern52", "rbf"))
-    settle_kernel(model, data(X, y), data(held, function(held) + 0.1 * rng.normal(size=200)))
+    judged({}, monkeypatch)
     best = "rbf" if rbf > matern else "matern52"
-    assert model.chosen["kernel"] == {"kind": best, "settled": True}
-    assert model.gp.kernel.kind == best
+    assert settled(y) == {"kind": best, "settled": True}
 
 
-@pytest.mark.parametrize(("loss", "best"), [(-0.1, "rbf"), (0.1, "rbf"), (1.0, "matern52")])
-def test_held_out_rows_may_object_by_a_standard_error(monkeypatch, rng, loss, best):
-    """An RBF suits the known rows; new ones lose so much of their log density, ± .1."""
-    held, judge = rng.uniform(-3, 3, 100), module._judge
-    spread = torch.randn(100, generator=torch.Generator().manual_seed(0)).double()
+@pytest.mark.parametrize(("loss", "best"), [(0.08, "rbf"), (0.12, "matern52")])
+def test_held_out_rows_may_object_by_a_standard_error(monkeypatch, loss, best):
+    judged({"rbf": loss}, monkeypatch)
+    assert settled(Y)["kind"] == best
 
-    def objects(model, known, new):
+
+def test_a_kernel_that_known_rows_like_less_is_not_taken_where_the_other_is_refused(
+    monkeypatch, rng
+):
+    judge, kinds = module._judge, []
+
+    def refuses_the_first_once_settled(model, known, new):
+        kinds.append(model.gp.kernel.kind)
         density, weights = judge(model, known, new)
-        return density - (model.gp.kernel.kind == "rbf") * (loss + spread), weights
+        return 0 * density - float(len(kinds) == 2), weights
 
-    monkeypatch.setattr(module, "_judge", objects)
-    model = on_inputs(kernels=("matern52", "rbf"))
-    settle_kernel(model, data(X, Y), data(held, 3 * np.sin(2 * held) + 0.1 * rng.normal(size=100)))
-    assert model.gp.kernel.kind == best
+    monkeypatch.setattr(module, "_judge", refuses_the_first_once_settled)
+    assert settled(STEP + 0.1 * rng.normal(size=80)) == AS_TRAINED
+    assert kinds == ["matern52", "matern52", "rbf"]
 
 
 def test_a_changed_kernel_is_saved(tmp_path, rng):
@@ -128,6 +155,15 @@ def test_a_changed_kernel_is_saved(tmp_path, rng):
     assert again.model_.kernels == ("matern52", "rbf")
     for mine, theirs in zip(model.moments(x), again.moments(x), strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+def test_training_goes_on_with_the_kernel_that_trains():
+    x = np.linspace(-3, 3, 120)[:, None]
+    model = DUERegressor(epochs=40, n_inducing=30, warm_start=True, random_state=0)
+    model.fit(x, np.sin(2 * x[:, 0]))
+    assert model.model_.gp.kernel.kind == "rbf"
+    model.model_.go_on()
+    assert model.model_.gp.kernel.kind == "matern52"
 
 
 def test_a_given_kernel_stays():

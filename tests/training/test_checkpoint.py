@@ -82,6 +82,17 @@ def test_a_checkpoint_may_lack_what_only_the_end_of_training_fills(tmp_path):
             assert len(again().loss) == 2
 
 
+def test_an_infinite_number_must_be_one_of_a_fresh_method():
+    """A bound of a parameter may be infinite; a fresh method may be on another device."""
+    endless = {"bound": torch.tensor(torch.inf)}
+    checkpoint._check_like(endless, endless, "method")
+    for saved in ({"bound": torch.tensor(-torch.inf)}, {"bound": torch.tensor(torch.nan)}):
+        with pytest.raises(ValueError, match=r"method\.bound is not a finite"):
+            checkpoint._check_like(saved, endless, "method")
+    elsewhere = {"w": torch.zeros(3, device="meta")}
+    checkpoint._check_like({"w": torch.zeros(3)}, elsewhere, "method")
+
+
 def test_resume_with_the_same_method(tmp_path):
     """As in a notebook: interrupted, then the same cell again."""
     method = Regression()

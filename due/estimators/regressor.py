@@ -311,7 +311,7 @@ random_state, device, verbose
     """
 
     n_inducing: int = argument(100, check_whole)
-    kernel: str = argument("auto", one_of(("auto", *KINDS)))
+    kernel: str = argument("auto", one_of((*KINDS, "auto")))
     inducing: str = argument("tied", one_of(INDUCING))
     placement: str = argument("kmeans", one_of(PLACEMENTS))
     bound: str = argument("auto", one_of(BOUNDS))

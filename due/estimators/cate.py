@@ -129,9 +129,9 @@ class DUECATE(Choosing, UncertainEffectNetwork):
     --------
     >>> import numpy as np
     >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(300, 2))
-    >>> T = rng.integers(2, size=300)
-    >>> Y = X[:, 0] + T * (1 + X[:, 1]) + 0.1 * rng.normal(size=300)
+    >>> X = rng.normal(size=(120, 2))
+    >>> T = rng.integers(2, size=120)
+    >>> Y = X[:, 0] + T * (1 + X[:, 1]) + 0.1 * rng.normal(size=120)
     >>> model = DUECATE(random_state=0).fit(Y, T, X=X)
     >>> low, high = model.effect_interval([[0.0, 0.5], [0.0, 9.0]])
     >>> bool(low[0] < 1.5 < high[0]), bool(high[1] - low[1] > 3 * (high[0] - low[0]))

@@ -32,7 +32,7 @@ class TreatmentColumn(RegressorMixin, BaseEstimator):
     >>> rng = np.random.default_rng(0)
     >>> X = np.column_stack([rng.normal(size=(80, 2)), rng.integers(2, size=80)])
     >>> y = X[:, 0] + X[:, 2]
-    >>> adapter = TreatmentColumn(DUECATE(epochs=30, random_state=0))
+    >>> adapter = TreatmentColumn(DUECATE(epochs=5, random_state=0))
     >>> search = GridSearchCV(adapter, {"estimator__n_inducing": [10, 20]}, cv=2).fit(X, y)
     >>> search.best_estimator_.estimator_.effect(X[:3, :2]).shape
     (3,)

@@ -308,7 +308,7 @@ def _slowest_last(task: tuple[str, str, str, int]) -> tuple[bool, int]:
     return task[2] == "ensemble of 5", task[3]
 
 
-VERSIONS = {"DUE": 8}  # raised where a change of the code changes the numbers
+VERSIONS = {"DUE": 9}  # raised where a change of the code changes the numbers
 LOOSE = ("seeds", "splits", "uci", "steps", "rounds")  # change no fit
 
 

@@ -3,7 +3,8 @@
 Of a held-out row, z is such that the model puts the mass P(|N(0, 1)| ≤ z) nearer to its mean than y
 is. Rows are parted into thirds by their std. In each, an interval that is to cover as much as ± z
 of a normal is widened or narrowed to ± z' of it: the smallest z' beyond which lie no more of the
-rows than should. Besides the rows of the third count `USUAL` made-up rows that are as the model
+rows than should. It is that of the inner four fifths of the third, and from there changes evenly
+to that of the next. Besides the rows of the third count `USUAL` made-up rows that are as the model
 says, so that few rows change little, and `WIDE` ones that lie at twice their z, because rows that
 chose the epoch and the noise lie nearer to the mean than new ones. All this is up to the z beyond
 which not one of all these rows should lie: farther out they cannot tell.
@@ -20,7 +21,8 @@ from due.gp.shapes import PerRow, Values
 
 THIRDS = 3
 FEWEST = 30  # rows
-USUAL, WIDE = 30, 2
+USUAL, WIDE = 20, 2
+ENDS = 0.1, 0.9  # shares of a third between which z' is the same
 DISTINCT = 1.01  # ratio of the std of the upper and the lower third, below which they are one
 KNOTS = 101
 HIGHEST = 16.0  # z' that is searched for
@@ -32,8 +34,8 @@ class Levels(NamedTuple):
     """z' at each nominal z, of rows with such a std, per output."""
 
     nominal: Float[Tensor, " G"]  # rising from 0
-    std: Float[Tensor, "T 3"]  # the median of each third
-    z: Float[Tensor, "T 3 G"]
+    std: Float[Tensor, "T K"]  # where it is known, and between them it changes evenly
+    z: Float[Tensor, "T K G"]
     latent: Float[Tensor, " T"]  # the largest std of the function among the rows
 
 
@@ -54,11 +56,12 @@ def _of_output(nominal: Tensor, z: Tensor, std: Tensor, weight: Tensor) -> tuple
     parts = [third == i for i in range(THIRDS)]
     if not all(part.any() for part in parts):
         parts = [torch.ones_like(third, dtype=torch.bool)] * THIRDS
-    medians = [_median(std[part], weight[part]) for part in parts]
+    medians = [_quantile(std[part], weight[part], 0.5) for part in parts]
     if medians[-1] < DISTINCT * medians[0]:
         parts = [torch.ones_like(third, dtype=torch.bool)] * THIRDS
-    widths = [_widths(nominal, z[part], weight[part]) for part in parts]
-    return torch.stack(medians), torch.stack(widths)
+    widths = torch.stack([_widths(nominal, z[part], weight[part]) for part in parts])
+    ends = [_quantile(std[part], weight[part], share) for part in parts for share in ENDS]
+    return torch.stack(ends).cummax(0).values, widths.repeat_interleave(len(ENDS), 0)
 
 
 def _thirds(std: Tensor, weight: Tensor) -> Tensor:
@@ -69,10 +72,10 @@ def _thirds(std: Tensor, weight: Tensor) -> Tensor:
     return (THIRDS * middle).long()[number]
 
 
-def _median(std: Tensor, weight: Tensor) -> Tensor:
+def _quantile(std: Tensor, weight: Tensor, share: float) -> Tensor:
     ordered, order = std.sort()
     total = weight[order].cumsum(0)
-    return ordered[torch.searchsorted(total, total[-1:] / 2)[0]]
+    return ordered[torch.searchsorted(total, share * total[-1:])[0]]
 
 
 def _widths(nominal: Tensor, z: Tensor, weight: Tensor) -> Tensor:
@@ -104,7 +107,8 @@ def check_levels(levels: Levels, T: int) -> None:
     nominal, std, z, latent = levels
     if not any(part.numel() for part in levels):
         return
-    wanted = (len(nominal),), (T, THIRDS), (T, THIRDS, len(nominal)), (T,)
+    K = max(1, std.shape[-1])
+    wanted = (len(nominal),), (T, K), (T, K, len(nominal)), (T,)
     if any(part.shape != shape for part, shape in zip(levels, wanted, strict=True)):
         shapes = [tuple(part.shape) for part in levels]
         raise ValueError(f"levels of {T} outputs do not have shapes {shapes}")

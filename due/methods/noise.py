@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from due.gp.collapsed import held_out_noise, leave_one_out, set_optimal_q
-from due.gp.levels import fit_levels, outside, z_beyond
+from due.gp.levels import ENDS, fit_levels, outside, z_beyond
 from due.gp.likelihoods import StudentT, student_mixture
 from due.gp.noise import (
     Choice,
@@ -71,7 +71,9 @@ def _learn_levels(model: Any, rows: Residuals) -> None:
     if levels is not None:
         likelihood.levels = levels
         at = int(torch.searchsorted(levels.nominal, NINETY))
-        model.chosen["noise"]["widths_90"] = (levels.z[..., at] / levels.nominal[at]).tolist()
+        model.chosen["noise"]["widths_90"] = (
+            levels.z[:, :: len(ENDS), at] / levels.nominal[at]
+        ).tolist()
 
 
 def _tails(model: Any, rows: Residuals, nus: Sequence[float]) -> "Tails":

@@ -278,7 +278,7 @@ def test_levels_are_saved_and_learned_anew(tmp_path):
     X, y = two_kinds(400, 0)
     model = DUERegressor(**{**FAST, "epochs": 10}, warm_start=True).fit(X, y)
     first = model.model_.likelihood.level_z
-    assert first.shape == (1, 3, 101) and np.shape(model.history_["noise"]["widths_90"]) == (1, 3)
+    assert first.shape == (1, 6, 101) and np.shape(model.history_["noise"]["widths_90"]) == (1, 3)
     model.save(tmp_path / "model")
     again = DUERegressor.load(tmp_path / "model")
     for alpha in (0.5, 0.05, 1e-12):
@@ -305,7 +305,7 @@ def test_each_output_has_levels_in_its_units():
     both = np.column_stack([y, 1000 * y[::-1]])
     model = DUERegressor(**{**FAST, "epochs": 10}).fit(X, both)
     std = model.predictor_.levels().std.numpy()
-    assert std.shape == (2, 3) and 200 < (std[1] / std[0]).mean() < 5000
+    assert std.shape == (2, 6) and 200 < (std[1] / std[0]).mean() < 5000
     low, high = model.predict_interval(X, alpha=0.2)
     assert low.shape == high.shape == both.shape
     assert (((low <= both) & (both <= high)).mean(0) > 0.7).all()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 
-from due.gp.levels import USUAL, WIDE, Levels, check_levels, fit_levels, outside, z_beyond
+from due.gp.levels import ENDS, USUAL, WIDE, Levels, check_levels, fit_levels, outside, z_beyond
 
 
 def levels_of(z, std, weight=None):
@@ -41,10 +41,12 @@ def test_each_width_is_the_smallest_that_leaves_no_more_than_it_should(n, seed, 
     z, std = rows(3 * n, seed)
     nominal, known, widths = levels_of(2 * z, std)
     allowed = 2 * norm.sf(nominal[at])
-    for third, median, width in zip(
-        np.argsort(std).reshape(3, n), known, widths[:, at], strict=True
+    thirds = np.argsort(std).reshape(3, n)
+    for third, ends, (width, last) in zip(
+        thirds, known.reshape(3, 2), widths[:, at].reshape(3, 2), strict=True
     ):
-        assert np.sort(std[third])[(n - 1) // 2] == median
+        assert_allclose(ends, np.quantile(std[third], ENDS, method="inverted_cdf"))
+        assert width == last
         assert share(2 * z[third], width + 1e-9) <= allowed * (1 + 1e-6)
         assert share(2 * z[third], width - 1e-6) > allowed
     assert (np.diff(widths, axis=1) >= 0).all()
@@ -58,7 +60,7 @@ def test_many_rows_decide_and_few_change_little():
         quiet = std < np.quantile(std, 1 / 3)
         errors = np.where(quiet, z / 2, 3 * z)  # too wide there, too narrow here
         nominal, _, widths = levels_of(errors, std)
-        found.append([np.interp(1.645, nominal, width) / 1.645 for width in widths])
+        found.append([np.interp(1.645, nominal, width) / 1.645 for width in widths[::2]])
     assert_allclose(found[-1], [0.5, 3, 3], rtol=0.05)
     for few, many in pairwise(np.abs(np.log(found))):
         assert (few < many).all()

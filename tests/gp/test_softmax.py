@@ -2,6 +2,7 @@ from functools import cache
 from math import log
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from due import DUE
-from due.gp import Gaussian, InducingGP, Softmax, softmax
-from due.gp.softmax import Integrals, integrals
+from due.gp import Gaussian, InducingGP, Softmax, integral, softmax
+from due.gp.softmax import integrals
 
 from .oracles import normal
 
@@ -106,20 +107,12 @@ def test_many_small_classes_may_be_taken_together(seed, spread, log_var, lead):
     T = 150
     mean, var = spread * normal(6, T, seed=seed), normal(6, T, seed=seed + 1).exp() * 10**log_var
     mean[:3, 0] += lead
-    with_all = Integrals(*(torch.cat(parts) for parts in zip(*each_row(mean, var), strict=True)))
+    with patch.object(integral, "FEW", T + 1):
+        with_all = integrals(mean, var)
     found = integrals(mean, var)
     assert_allclose(found.p.numpy(), with_all.p.numpy(), atol=1.5e-3)
     assert_allclose(found.log_sum.numpy(), with_all.log_sum.numpy(), rtol=1e-3, atol=3e-3)
     assert_allclose(found.curvature.numpy(), with_all.curvature.numpy(), atol=1e-3)
-
-
-def each_row(mean, var):
-    """The integral over all classes, of each row."""
-    for m, v in zip(mean.split(1), var.split(1), strict=True):
-        order = softmax._order(m, v)[0][0]
-        found = softmax._of_block(m[:, order], v[:, order], m.shape[-1], len(m), curved=True)
-        back = order.argsort()
-        yield Integrals(found.log_sum, found.p[:, back], found.curvature[:, back])
 
 
 def test_the_elbo_is_that_of_a_hundred_thousand_samples():
@@ -195,14 +188,48 @@ def test_where_all_classes_are_alike_the_answer_is_uniform(T, var):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("T", [2, 3, 10, 100])
 def test_a_row_does_not_depend_on_its_batch(method, T):
-    likelihood = Softmax(T, method)
-    mean, var = 3 * normal(40, T).float(), normal(40, T, seed=1).exp().float()
+    likelihood, n = Softmax(T, method), 40 if T == 100 else 2000  # several blocks
+    mean, var = 3 * normal(n, T).float(), normal(n, T, seed=1).exp().float()
     p = likelihood.predictive(mean, var)
-    alone = torch.cat([likelihood.predictive(mean[n : n + 1], var[n : n + 1]) for n in range(40)])
-    some = likelihood.predictive(mean[:T], var[:T])
     tolerance = 0 if method == "exact" and T > 2 else 1e-6  # bit for bit
-    assert_allclose(alone.numpy(), p.numpy(), rtol=0, atol=tolerance)
-    assert_allclose(some.numpy(), p[:T].numpy(), rtol=0, atol=tolerance)
+    for rows in [*torch.arange(40).split(1), *torch.randperm(n).split([2, 3, 13, n - 18])]:
+        again = likelihood.predictive(mean[rows], var[rows])
+        assert_allclose(again.numpy(), p[rows].numpy(), rtol=0, atol=tolerance)
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from([3, 10, 26, 40, 150]),
+    st.integers(1, 5),
+    st.integers(0, 2**31),
+    st.sampled_from([torch.float32, torch.float64]),
+)
+def test_numpy_and_torch_integrate_alike(T, N, seed, dtype):
+    mean, var = (
+        3 * normal(N, T, seed=seed).to(dtype),
+        normal(N, T, seed=seed + 1).exp().to(dtype),
+    )
+    found, by_torch = integrals(mean, var), integrals(mean.requires_grad_(), var)
+    assert by_torch.p.requires_grad and not found.p.requires_grad
+    tight = 1e-5 if dtype == torch.float32 else 1e-12
+    for ours, theirs in zip(found, by_torch, strict=True):
+        assert ours.dtype == dtype and ours.shape == theirs.shape
+        assert_allclose(ours.numpy(), theirs.detach().numpy(), rtol=10 * tight, atol=tight)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_integrated_in_float32(dtype):
+    mean, var = 3 * normal(4, 5).to(dtype), normal(4, 5, seed=1).exp().to(dtype)
+    p = Softmax(5).predictive(mean, var)
+    assert p.dtype == dtype
+    assert torch.equal(p, Softmax(5).predictive(mean.float(), var.float()).to(dtype))
+
+
+@pytest.mark.parametrize("T", [3, 40])
+def test_no_row_has_no_answer(T):
+    nothing = torch.empty(0, T)
+    assert Softmax(T).predictive(nothing, nothing).shape == (0, T)
+    assert Softmax(T).expected_entropy(nothing, nothing).shape == (0,)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -5,6 +5,7 @@ other devices and `torch.compile`. Arrays have their rows last, and are contiguo
 """
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,18 +27,28 @@ class Library(NamedTuple):
     maximum: Callable[[Array, Array], Array]
     bell: Callable[[Array], Array]
     at_least: Callable[[Array, float], Array]
+    at_most: Callable[[Array, float], Array]
     where: Callable[[Array, Array, Array], Array]
     join: Callable[..., Array]
     largest: Callable[[Array, int], Array]
     total: Callable[[Array, int], Array]
+    product: Callable[[Array, int], Array]
     order: Callable[..., Array]
     take: Callable[[Array, Array], Array]
     put: Callable[[Array, Array], Array]
     columns: Callable[[Array, Array], Array]
     fixed: Callable[[Array], Array]
     like: Callable[[Array, Array], Array]
+    single: Callable[[Array], Array]
     block: int  # numbers of an array that are computed with together
     few: int  # numbers up to which an operation costs the same
+
+
+def by_numpy(*tensors: torch.Tensor) -> bool:
+    """Whether numpy may compute with them: on a CPU, with no gradient, in no compiled graph."""
+    if torch.compiler.is_compiling() or any(x.device.type != "cpu" for x in tensors):
+        return False
+    return not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
 
 
 def logsumexp(lib: Library, x: Array) -> Array:
@@ -63,7 +74,7 @@ def _bell(x: Array) -> Array:
 
 def _total(x: Array, axis: int) -> Array:
     """From the first to the last, also of one row, which numpy would add up in another order."""
-    if x.shape[-1] != 1:
+    if prod(x.shape[axis + 1 :]) != 1:
         return np.add.reduce(x, axis)
     return np.add.accumulate(x, axis)[(slice(None),) * axis + (-1,)]
 
@@ -117,16 +128,19 @@ NUMPY = Library(
     np.maximum,
     bell=_bell,
     at_least=np.maximum,
+    at_most=np.minimum,
     where=np.where,
     join=np.concatenate,
     largest=np.maximum.reduce,
     total=_total,
+    product=np.multiply.reduce,
     order=_order,
     take=_take,
     put=_put,
     columns=_columns,
     fixed=lambda x: x,
     like=lambda x, other: x.astype(other.dtype, copy=False),
+    single=lambda x: x.astype(np.float32, copy=False),
     block=4000,  # so that a few dozen such arrays stay in the processor's cache
     few=FEW,
 )
@@ -139,16 +153,19 @@ TORCH = Library(
     torch.maximum,
     bell=lambda x: torch.exp((x * -x).clamp_min(FAR)),
     at_least=torch.clamp_min,
+    at_most=torch.clamp_max,
     where=torch.where,
     join=torch.cat,
     largest=torch.amax,
     total=torch.sum,
+    product=torch.prod,
     order=_stable_order,
     take=lambda x, order: x.gather(0, order),
     put=lambda x, order: torch.empty_like(x).scatter(0, order, x),
     columns=_columns_of_tensor,
     fixed=torch.Tensor.detach,
     like=lambda x, other: torch.as_tensor(x).to(other),
+    single=torch.Tensor.float,
     block=2**16,
     few=0,
 )

@@ -189,9 +189,7 @@ class FrozenClasses(Frozen):
     def probabilities(self, h: Features) -> Values:
         """E[softmax(f)]; the integral of three classes or more is in float32."""
         mean, var = self.gp(h)
-        if mean.shape[-1] > 2 and self.likelihood.method == "exact":
-            mean, var = (mean - mean.amax(-1, keepdim=True)).float(), var.float()
-        return self.likelihood.predictive(mean, var).to(outward(h))
+        return self.likelihood.predictive(mean, var, single=True).to(outward(h))
 
     def energy(self, h: Features) -> PerRow:
         """−log Σ_t exp E[f_t]."""

@@ -28,7 +28,7 @@ GUMBEL = (  # weight, mean, standard deviation: −log F is e⁻ˣ within 0.4 % 
     (0.0025921671051684215, 4.641320905010253, 2.5175308262703897),
 )
 NODES = 24
-SPACING = 0.8  # of the first nodes: the Gumbel distribution needs no closer ones
+LOGISTIC = 1 / 1.702**2  # Φ(x) ≈ 1 / (1 + exp(−1.702 x))
 FLOOR = 1e-30  # of a distribution function, so that float32 holds its logarithm
 RARE = 5.0  # a class that stays so far below the largest has a closed form
 SKIP = 4.0  # classes that stay so far below it are small parts of a sum, and taken together
@@ -59,20 +59,31 @@ IN_FLOAT32 = Constants(*(part.astype(np.float32) for part in IN_FLOAT64))
 
 
 def integrate(
-    lib: Library, mean: Array, var: Array, curved: bool = True, alike: bool = False
+    lib: Library,
+    mean: Array,
+    var: Array,
+    curved: bool = True,
+    alike: bool = False,
+    single: bool = False,
 ) -> list[Array]:
     """E[p] of p = softmax(f), f_c ~ N(mean_c, var_c), all (T, N), in a list.
 
     `curved` adds E[p (1 − p)] / 2 and E[log Σ exp f], (1, N). `alike` takes all rows at once.
+    `single` computes in float32.
     """
-    order = lib.order(var, -mean, -_eager(mean, var))
+    top = lib.largest(mean, 0)
+    mean = mean - top
+    if single:
+        mean, var = lib.single(mean), lib.single(var)
+    keys = (var, -mean) if len(mean) < FEW else (var, -mean, -_eager(mean, var))
+    order = lib.order(*keys)
     mean, var = lib.take(mean, order), lib.take(var, order)
     of_rows = _of_block if alike else _of_groups
     p, *others = of_rows(lib, mean, var, len(mean), curved)
     if not curved:
         return [lib.put(p, order)]
     curvature, log_sum = others
-    return [lib.put(p, order), lib.put(curvature, order), log_sum]
+    return [lib.put(p, order), lib.put(curvature, order), log_sum + top]
 
 
 def _of_groups(lib: Library, mean: Array, var: Array, T: int, curved: bool) -> list[Array]:
@@ -107,27 +118,27 @@ def _of_blocks(lib: Library, mean: Array, var: Array, n: int, curved: bool) -> l
 
 def _of_block(lib: Library, mean: Array, var: Array, n: int, curved: bool) -> list[Array]:
     """By integration over the first n classes, and over the sum of the others as one more."""
-    top = lib.largest(mean, 0)
-    mean = mean - top
     m, v = (mean, var) if n == len(mean) else _lumped(lib, mean, var, n)
-    x, dx, low, rest = _nodes(lib, lib.fixed(m), lib.fixed(v))
+    x, dx, k, low = _nodes(lib, lib.fixed(m), lib.fixed(v))
     blurred = lib.maximum(v, 0.81 * dx[0] * dx[0] - 0.81)  # what is too sharp for the nodes
     F, slope, *bend = _distribution(lib, x - m[:, None], blurred[:, None], curved)
-    H = lib.exp(lib.at_least(lib.total(lib.log(F), 0), -80.0)) * dx  # Π_c F_c, of the maximum
+    H = lib.product(F, 0) * dx  # of the maximum
     share = H / F
     slope = slope * share  # F' Π_{j≠c} F_j
-    inverse = lib.total(lib.exp(-lib.at_least(x, -80.0)) * lib.total(slope, 0), 0)
+    inverse = lib.total(lib.exp(lib.at_most(-x, 80.0)) * lib.total(slope, 0), 0)
     sums = lib.total(slope, 1)  # (n, N)
-    mass = lib.total(sums, 0)  # 1 up to about 3e-4
-    by_tail = lib.exp(-lib.at_least(-mean - var / 2, -30.0))  # E[exp f]
-    closed = by_tail * (inverse / mass)  # times E[1 / Σ exp f]
+    by_tail = lib.exp(lib.at_most(mean + var / 2, 30.0))  # E[exp f]
+    closed = by_tail * inverse  # times E[1 / Σ exp f]
     rare = _rare(lib, mean, var, low, n)
-    p = lib.where(rare, closed, _all(lib, sums[:n] / mass, mean))
+    p = lib.where(rare, closed, _all(lib, sums[:n], mean))
     p = p / lib.total(p, 0)
     if not curved:
         return [p]
+    mass = lib.total(sums, 0)  # 1 up to about 3e-4
+    closed = closed / mass
     curvature = _all(lib, lib.total(bend[0] * share, 1)[:n] / mass, mean)
-    log_sum = rest + x[-1] - lib.total(H, 0) + H[-1] / 2 + top - GAMMA
+    rest = dx[-1] * k / (12 * (NODES - 1))  # the error at the end
+    log_sum = rest + x[-1] - lib.total(H, 0) + H[-1] / 2 - GAMMA
     return [p, lib.where(rare, closed * (1 - closed) / 2, curvature), log_sum[None]]
 
 
@@ -151,7 +162,7 @@ def _distribution(lib: Library, away: Array, var: Array, curved: bool) -> list[A
 
 
 def _nodes(lib: Library, mean: Array, var: Array) -> tuple[Array, Array, Array, Array]:
-    """Nodes x and weights dx, (nodes, N), where they may begin and the error at their end, (N,).
+    """Nodes x and weights dx, (nodes, N), their k, and where they may begin, (N,).
 
     x = low + a (exp(k t) − 1) for t in [0, 1], where k is small if the range is. Where
     they may begin, one class alone says that the maximum hardly ever is lower; all say more.
@@ -160,15 +171,15 @@ def _nodes(lib: Library, mean: Array, var: Array) -> tuple[Array, Array, Array, 
     lowest = lib.largest(mean - lib.sqrt(18.5 * var + 5.8), 0)
     high = lib.largest(mean + lib.sqrt((16 + 2 * log(T)) * var + (log(T) + 8) ** 2), 0)
     trial = lowest + (high - lowest) * constants.trials  # (trials, N)
-    z = (trial - (mean + GAMMA)[:, None]) / lib.sqrt(2 * var + pi**2 / 3)[:, None]
-    log_H = lib.total(lib.log(lib.at_least(lib.erf(z) + 1, 2e-12)), 0)  # roughly, T log 2 too large
-    low = lib.largest(lib.where(log_H < T * log(2) - 14, trial, lowest), 0)
+    z = ((mean + GAMMA)[:, None] - trial) / lib.sqrt(LOGISTIC * var + LOGISTIC * pi**2 / 6)[:, None]
+    minus_log_H = lib.total(lib.log1p(lib.exp(lib.at_most(z, 30.0))), 0)  # roughly
+    low = lib.largest(lib.where(minus_log_H > 14, trial, lowest), 0)
     span = high - low
-    excess = lib.log(lib.at_least(span / (SPACING * (NODES - 1)), 1.0))
-    k = lib.at_least(1.85 * excess / (1 + 0.055 * excess), 0.1)  # (eᵏ − 1) / k = exp(excess)
-    a, grown = span / (lib.exp(k) - 1), lib.exp(k * constants.steps)
-    dx = (a * k / (NODES - 1)) * grown
-    return low + a * (grown - 1), dx, lowest, dx[-1] * k / (12 * (NODES - 1))
+    k = lib.at_least(1.3 * lib.log(span) - 3.4, 0.1)  # the first dx is about 0.8, close enough
+    grown = lib.exp(k * constants.steps)
+    beyond = grown - 1
+    a = span / beyond[-1]
+    return low + a * beyond, (a * k / (NODES - 1)) * grown, k, lowest
 
 
 def _rare(lib: Library, mean: Array, var: Array, low: Array, n: int) -> Array:

@@ -228,14 +228,14 @@ class Softmax(nn.Module):
         return log_prob.gather(-1, y[:, None])[:, 0]
 
     def predictive(
-        self, mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]
+        self, mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"], single: bool = False
     ) -> Float[Tensor, "N T"]:
-        """Class probabilities E[softmax(f)]."""
+        """Class probabilities E[softmax(f)]; `single` integrates in float32."""
         if self.method == "mean_field":
             return softmax.mean_field(mean, var)
         if self.method == "monte_carlo":
             return softmax.monte_carlo(mean, var, self.epsilon)
-        return softmax.probabilities(mean, var)
+        return softmax.probabilities(mean, var, single)
 
     def expected_entropy(
         self, mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from due.gp.arrays import NUMPY, TORCH, Array
+from due.gp.arrays import NUMPY, TORCH, Array, by_numpy
 from due.gp.integral import integrate
 
 KNOWN = torch.float32, torch.float64
@@ -30,8 +30,10 @@ class Integrals(NamedTuple):
     curvature: Float[Tensor, "N T"]
 
 
-def probabilities(mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]) -> Float[Tensor, "N T"]:
-    """E[softmax(f)]."""
+def probabilities(
+    mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"], single: bool = False
+) -> Float[Tensor, "N T"]:
+    """E[softmax(f)]; `single` integrates in float32, for three classes or more."""
     if mean.shape[-1] == 2:
         return torch.stack(
             [
@@ -40,7 +42,7 @@ def probabilities(mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]) -> Floa
             ],
             -1,
         )
-    return integrals(mean, var, curved=False).p
+    return _integrated(mean, var, curved=False, single=single)[0]
 
 
 def expected_log_prob(
@@ -62,34 +64,27 @@ def expected_entropy(mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]) -> F
     return (log_sum - (mean * p + 2 * var * curvature).sum(-1)).clamp_min(0)
 
 
-def integrals(
-    mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"], curved: bool = True
-) -> Integrals:
-    """All three, for three classes or more; `curved=False` has E[p] alone, the others are empty."""
-    if _on_cpu_without_gradient(mean, var):
-        with np.errstate(all="ignore"):  # what overflows is not used
-            parts = integrate(NUMPY, _array(mean), _array(var), curved)
-        found = [torch.from_numpy(part).to(mean.dtype) for part in parts]
-    else:
-        whole = torch.compiler.is_compiling()
-        found = integrate(TORCH, mean.mT, var.mT, curved, whole)
-    p, *others = (part.mT for part in found)
-    if not curved:
-        return Integrals(p[:, 0], p, p)
-    curvature, log_sum = others
+def integrals(mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]) -> Integrals:
+    """All three, for three classes or more."""
+    p, curvature, log_sum = _integrated(mean, var)
     return Integrals(log_sum[:, 0], p, curvature)
+
+
+def _integrated(mean: Tensor, var: Tensor, **how: bool) -> list[Tensor]:
+    """As `integrate`, but (N, T)."""
+    if by_numpy(mean, var):
+        with np.errstate(all="ignore"):  # what overflows is not used
+            arrays = integrate(NUMPY, _array(mean), _array(var), **how)
+        return [torch.from_numpy(part.T).to(mean.dtype) for part in arrays]
+    whole = torch.compiler.is_compiling()
+    found = integrate(TORCH, mean.mT, var.mT, alike=whole, **how)
+    return [part.mT.to(mean.dtype) for part in found]
 
 
 def _array(x: Tensor) -> Array:
     """(T, N), of half precision in float32."""
     x = x.detach()
     return np.ascontiguousarray((x if x.dtype in KNOWN else x.float()).numpy().T)
-
-
-def _on_cpu_without_gradient(mean: Tensor, var: Tensor) -> bool:
-    if torch.compiler.is_compiling() or mean.device.type != "cpu":
-        return False
-    return not (torch.is_grad_enabled() and (mean.requires_grad or var.requires_grad))
 
 
 def monte_carlo(

@@ -4,10 +4,10 @@ Of a held-out row, z is such that the model puts the mass P(|N(0, 1)| ≤ z) nea
 is. Rows are parted into thirds by their std. In each, an interval that is to cover as much as ± z
 of a normal is widened or narrowed to ± z' of it: the smallest z' beyond which lie no more of the
 rows than should. It is that of the inner four fifths of the third, and from there changes evenly
-to that of the next. Besides the rows of the third count `USUAL` made-up rows that are as the model
-says, so that few rows change little, and `WIDE` ones that lie at twice their z, because rows that
-chose the epoch and the noise lie nearer to the mean than new ones. All this is up to the z beyond
-which not one of all these rows should lie: farther out they cannot tell.
+to that of the next. Few rows tell a scale better than how many lie far out, so besides those of the
+third count made-up rows of their scale a, z = a |N(0, 1)|: `USUAL` of them, and `WIDE` of twice it,
+because rows that chose the epoch and the noise lie nearer to the mean than new ones. All this is up
+to the z beyond which not one of all these rows should lie: farther out they cannot tell.
 """
 
 from math import sqrt
@@ -21,7 +21,8 @@ from due.gp.shapes import PerRow, Values
 
 THIRDS = 3
 FEWEST = 30  # rows
-USUAL, WIDE = 20, 2
+USUAL, WIDE = 10, 3
+FAR = 3.0  # z of rows that tell no scale: they count as if they were there
 ENDS = 0.1, 0.9  # shares of a third between which z' is the same
 DISTINCT = 1.01  # ratio of the std of the upper and the lower third, below which they are one
 KNOTS = 101
@@ -82,14 +83,21 @@ def _widths(nominal: Tensor, z: Tensor, weight: Tensor) -> Tensor:
     """z' at each nominal z, by bisection."""
     ordered, order = z.sort()
     inside = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
-    allowed = (inside[-1] + USUAL + WIDE) * outside(nominal)
+    allowed, a = (inside[-1] + USUAL + WIDE) * outside(nominal), _scale(z, weight)
     low, high = torch.zeros_like(nominal), torch.full_like(nominal, HIGHEST)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         beyond = inside[-1] - inside[torch.searchsorted(ordered, middle, right=True)]
-        enough = beyond + USUAL * outside(middle) + WIDE * outside(middle / 2) <= allowed
+        made_up = USUAL * outside(middle / a) + WIDE * outside(middle / (2 * a))
+        enough = beyond + made_up <= allowed
         low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
     return high
+
+
+def _scale(z: Tensor, weight: Tensor) -> Tensor:
+    """√ of the mean square, with one row that is as the model says."""
+    total: Tensor = (weight * z.clamp_max(FAR).square()).sum()
+    return ((1 + total) / (1 + weight.sum())).sqrt()
 
 
 def outside(z: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ def test_it_is_found_under_every_bound(bound, model):
     low, high = model.predict_interval(X, alpha=0.1)
     quiet, _, loud = np.array_split(np.argsort(high - low), 3)
     inside = (low <= y) & (y <= high)
-    assert inside[quiet].mean() > 0.85 and 0.8 < inside[loud].mean() < 0.98
+    assert inside[quiet].mean() > 0.85 and 0.75 < inside[loud].mean() < 0.99  # one fit: ± .05
     assert (high - low)[loud].mean() > 2 * (high - low)[quiet].mean()
 
 

@@ -16,6 +16,7 @@ from due.gp.kernels import KINDS
 from due.gp.likelihoods import METHODS
 from due.methods.due import DUE, INDUCING, PLACEMENTS
 from due.predictor import ClassPredictor
+from due.rows.categories import indicators, warn_of_codes
 from due.rows.checks import (
     argument,
     check_classes,
@@ -61,6 +62,8 @@ class Classifier(ClassifierMixin, NetworkEstimator):
         check_classes(classes, None if anew else self.classes_)
         self.classes_ = classes
         rows = canonical(inputs, codes, weight)
+        if anew:
+            warn_of_codes(self, rows.X, indicators(rows.y))
         learn_rows(self, rows, torch.as_tensor(rows.y), len(classes), anew, strata=rows.y)
         return self
 

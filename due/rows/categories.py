@@ -4,18 +4,23 @@ import warnings
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.stats import f as f_distribution
 
-from due.rows.scale import Floats
+from due.rows.scale import Floats, share_a_unit
 
 FEWEST, MOST = 6, 50  # distinct values; a smooth function has no trouble with fewer
 PER_VALUE = 5  # rows
 LEVEL = 1e-4  # of the test, for all columns together
+ENOUGH = 10_000  # rows
+CLASSES = 20  # the most frequent ones tell
 
 
-def warn_of_codes(estimator: Any, X: Floats, y: Floats) -> None:
-    """Say which columns of a table look like codes."""
-    columns = codes(X, y) if X.ndim == 2 else []
+def warn_of_codes(estimator: Any, X: Floats, y: NDArray[Any]) -> None:
+    """Say which columns of a table look like codes; y is (N, T)."""
+    some = slice(0, None, -(-len(X) // ENOUGH))
+    table = X.ndim == 2 and not share_a_unit(X)
+    columns = codes(X[some], y[some].astype(np.float64)) if table else []
     if not columns:
         return
     names = getattr(estimator, "feature_names_in_", None)
@@ -25,6 +30,12 @@ def warn_of_codes(estimator: Any, X: Floats, y: Floats) -> None:
         "encode them, for example by scikit-learn's OneHotEncoder",
         stacklevel=3,
     )
+
+
+def indicators(label: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """Whether a row has each of the most frequent classes."""
+    frequent = np.bincount(label).argsort(kind="stable")[::-1][:CLASSES]
+    return label[:, None] == frequent
 
 
 def codes(X: Floats, y: Floats) -> list[int]:

@@ -55,7 +55,7 @@ def fit_input_scale(x: NDArray[Any], weight: Floats) -> Scale:
     maximum. A pixel that hardly ever changes then stays small instead of being blown up.
     """
     mean, std, span = _moments(x, weight)
-    if not _share_a_unit(x) or not span.any():
+    if not share_a_unit(x) or not span.any():
         return Scale(mean, np.where(span > 0, std, 1.0))
     common = std.max() * np.sqrt(np.mean((std / std.max()) ** 2))
     return Scale(mean, np.full_like(std, common))
@@ -82,7 +82,8 @@ def fit_scale(x: Floats, weight: Floats) -> Scale:
     return Scale(mean, np.where(span > 0, std, 1.0))
 
 
-def _share_a_unit(x: NDArray[Any]) -> bool:
+def share_a_unit(x: NDArray[Any]) -> bool:
+    """Whether columns look like pixels."""
     low, high = (edge(x.reshape(len(x), -1), axis=0) for edge in (np.min, np.max))
     alike = bool((low == low[0]).all()) and np.mean(high == high.max()) >= 0.25
     return x.ndim == 2 and x.shape[1] >= 16 and alike

@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
-from due import DUERegressor
-from due.rows.categories import codes, warn_of_codes
+from due import DUECATE, DUEClassifier, DUERegressor
+from due.data import ihdp
+from due.data.download import find
+from due.rows.categories import codes, indicators, warn_of_codes
 
 
 def draw(seed, n=400, k=12):
@@ -44,3 +47,38 @@ def test_fit_says_which_column_it_is():
         DUERegressor(epochs=1, random_state=0).fit(frame, y)
     with pytest.warns(UserWarning, match=r"columns \[0\] hold"):
         warn_of_codes(object(), X, y[:, None])
+
+
+def test_classifiers_and_effects_say_it_too():
+    rng, X = draw(0)
+    effect = 3 * rng.normal(size=12)[X[:, 0].astype(int)]
+    y = effect + 0.1 * rng.normal(size=len(X))
+    with pytest.warns(UserWarning, match=r"columns \[0\] hold integers"):
+        DUEClassifier(epochs=1, random_state=0).fit(X, y > 0)
+    with pytest.warns(UserWarning, match=r"columns \[0\] hold integers"):
+        DUECATE(epochs=1, inducing="free", random_state=0).fit(y, X[:, 2] > 1, X=X)
+
+
+def test_classes_raise_few_false_alarms():
+    found = 0
+    for seed in range(200):
+        rng, X = draw(seed)
+        chance = rng.choice([0.5, 0.1, 0.02])
+        smooth = 1 / (1 + np.exp(2 - 0.4 * X[:, 0] - X[:, 1]))
+        label = rng.random(len(X)) < (chance if seed % 2 else smooth)
+        found += len(codes(X, indicators(label.astype(int)).astype(float)))
+    assert found <= 1
+
+
+@pytest.mark.parametrize("load", [load_breast_cancer, load_digits, load_wine])
+def test_known_tables_and_pixels_raise_no_alarm(load, recwarn):
+    X, y = load(return_X_y=True)
+    warn_of_codes(object(), X, indicators(y))
+    assert not recwarn.list
+
+
+@pytest.mark.skipif(find("ihdp/ihdp.RData") is None, reason="needs ihdp/ihdp.RData under DUE_DATA")
+def test_the_people_of_ihdp_raise_no_alarm():
+    for seed in range(10):
+        people = ihdp.load(seed).train
+        assert codes(people.X, people.y[:, None]) == []

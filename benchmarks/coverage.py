@@ -164,11 +164,7 @@ def settings(cell: Cell) -> Json:
 
 def measure(world: str, people: int, method: str, seed: int) -> Json:
     """Error of the effects, share of them inside their intervals, mean half width of intervals."""
-    made = WORLDS[world]
-    X = draw(made, people, seed)
-    rng = np.random.default_rng([seed, 1])
-    T = (rng.random(people) < made.treated(X)).astype(int)
-    Y = made.outcome(X) + T * made.effect(X) + made.noise * rng.normal(size=people)
+    made, (X, T, Y) = WORLDS[world], simulate(world, people, seed)
     began = time.process_time()
     model = METHODS[method].build(seed).fit(Y, T, X=X)
     seconds = time.process_time() - began
@@ -184,6 +180,15 @@ def measure(world: str, people: int, method: str, seed: int) -> Json:
         "chosen": history.get("chosen"),
         "missed": history.get("missed_effect", {}).get("p"),
     }
+
+
+def simulate(world: str, people: int, seed: int) -> tuple[Floats, Floats, Floats]:
+    """Covariates, treatments and outcomes."""
+    made = WORLDS[world]
+    X = draw(made, people, seed)
+    rng = np.random.default_rng([seed, 1])
+    T = (rng.random(people) < made.treated(X)).astype(int)
+    return X, T, made.outcome(X) + T * made.effect(X) + made.noise * rng.normal(size=people)
 
 
 def draw(world: World, n: int, seed: int) -> Floats:

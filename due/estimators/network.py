@@ -420,7 +420,8 @@ def _learn(
         checkpoint_every=None if file is None else n_steps(n, recipe.rows_per_step),
         progress=None if estimator.verbose else False,
     )
-    more = {"bound": model.bound_name} if hasattr(model, "bound_name") else {}
+    gp = hasattr(model, "bound_name")
+    more = {"bound": model.bound_name, "inducing": model.inducing} if gp else {}
     if (value := getattr(model, "held_out_loss", None)) is not None:
         more["held_out"] = value
     chosen = getattr(model, "chosen", {})

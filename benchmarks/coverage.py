@@ -35,6 +35,7 @@ from due.rows import Floats
 PEOPLE = (300, 1000, 3000)
 NEW = 1000
 TARGET = 0.9
+FAILED = 0.8  # of a fit that should have warned
 Function = Callable[[Floats], Floats]
 
 
@@ -145,6 +146,11 @@ def report(folder: Path, cells: list[Cell], seeds: int, seconds: float) -> None:
             reached.setdefault(cell.method, []).append(bool(covered >= TARGET))
     for method, each in reached.items():
         print(f"{method} reaches {TARGET} in {sum(each)} of {len(each)} cells")
+    runs = [run for seed in range(seeds) for cell in cells if (run := find(journal, cell, seed))]
+    runs = [run for run in runs if run["missed"] is not None]
+    failed, others = ([run for run in runs if low(run) == is_low] for is_low in (True, False))
+    told = " and ".join(f"{sum(map(warned, part))} of {len(part)}" for part in (failed, others))
+    print(f"warned of a missed effect: {told} fits that cover less than {FAILED}, and other fits")
 
 
 def open_journal(folder: Path) -> Journal:
@@ -202,6 +208,11 @@ def summary(runs: list[Json]) -> str:
     error, covered, half, seconds = (np.mean([run[name] for run in runs]) for name in names)
     each = " ".join(f"{run['covered']:.2f}{'*' * warned(run)}" for run in runs)
     return f"{error:6.2f} {covered:8.3f} {half:11.2f} {seconds:6.1f}  {each}"
+
+
+def low(run: Json) -> bool:
+    """Whether intervals miss many effects."""
+    return bool(run["covered"] < FAILED)
 
 
 def warned(run: Json) -> bool:

@@ -81,10 +81,10 @@ def reproduce(
     given: dict[str, Any] = {"seeds": seeds, "threads": threads, "trials": trials}
     given |= {"methods": methods, "data": data, "jobs": jobs}
     with one_line_errors(debug):
-        if artefact == ALL and any(value is not None for value in given.values()):
-            raise ValueError("all takes no option but --out, --preset and --smoke")
-        for name in names:
-            check(name, preset if artefact != ALL else None, given)
+        if artefact == ALL:
+            check_all(preset, given)
+        else:
+            check(artefact, preset, given)
         from due.experiments.artefact import Options  # imports torch, which the help does without
 
         for name in names:
@@ -94,6 +94,15 @@ def reproduce(
             report = import_module(f"due.paper.{name}").ARTEFACT.reproduce(name, options)
             typer.echo(report.text)
             say_written(report.files)
+
+
+def check_all(preset: str | None, given: dict[str, Any]) -> None:
+    """Refuse what none of the artefacts has."""
+    if any(value is not None for value in given.values()):
+        raise ValueError("all takes no option but --out, --preset and --smoke")
+    known = sorted({name for entry in CATALOGUE.values() for name in entry.presets})
+    if preset is not None and preset not in known:
+        raise ValueError(f"nothing has the preset {preset!r}; known ones are {', '.join(known)}")
 
 
 def check(artefact: str, preset: str | None, given: dict[str, Any]) -> None:

@@ -95,6 +95,7 @@ def test_presets_are_what_they_say():
     with pytest.raises(ValueError, match="--data 'svhn' is not known; give cifar10 or fashion"):
         chosen("laptop", "svhn")
     assert "all takes no option but" in due("reproduce", "all", "--seeds", "1").stderr
+    assert "nothing has the preset 'lapto'" in due("reproduce", "all", "--preset", "lapto").stderr
 
 
 def test_spread_is_mean_and_standard_error():

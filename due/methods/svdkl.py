@@ -36,6 +36,7 @@ class SVDKL(Method):
 
     gp: "GridGP"
     bound_name = "elbo"
+    inducing = "free"
 
     def __init__(self, f: nn.Module, gp: "GridGP", n_data: int = 1) -> None:
         super().__init__()

@@ -10,6 +10,7 @@ shapes matter. Short bursts in turns, medians over rounds, one thread.
 
 import argparse
 import os
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -47,6 +48,7 @@ def main() -> None:
     classes, batches = (CLASSES[:1], BATCHES[:1]) if smoke else (CLASSES, BATCHES)
     rounds, burst = (1, 0.0) if smoke else (15, 0.05)
     torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", "the fit learned nothing")  # weights do not matter
     print(f"torch {torch.__version__}, 1 thread of {os.cpu_count()}, load {os.getloadavg()[0]:.1f}")
     print("head: µs per row; total: network and head over network and softmax\n")
     columns = [f"{what}, batch {n}" for n in batches for what in ("head", "total")]

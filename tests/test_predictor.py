@@ -1,5 +1,8 @@
 """A predictor is all that an estimator answers from, and all that an export needs."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -196,6 +199,33 @@ def test_it_exports_with_any_batch_size(fitted, kind, name):
         for a, b in zip(known(got), known(want), strict=True):
             assert a.dtype == b.dtype
             torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+
+
+COMPILE = """
+import numpy as np, torch
+from due import DUECATE, DUEClassifier, DUERegressor
+
+torch.set_num_threads(1)
+X = np.random.default_rng(0).normal(size=(60, 2))
+few = {"epochs": 2, "n_inducing": 5, "inducing": "free", "random_state": 0}
+for model in (
+    DUEClassifier(**few).fit(X, np.digitize(X[:, 0], [-0.5, 0.5])),
+    DUERegressor(**few).fit(X, X[:, 0]),
+    DUECATE(**few).fit(X[:, 0], X[:, 1] > 0, X=X),
+):
+    rows = torch.as_tensor(X)[:1]
+    with torch.inference_mode():
+        compiled = torch.compile(model.predictor_, backend="eager", fullgraph=True, dynamic=False)
+        for got in compiled(rows), compiled(rows):
+            for a, b in zip(got, model.predictor_(rows)):
+                if b is not None:
+                    torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-6)
+"""
+
+
+def test_it_compiles_as_one_graph():
+    """In a process of its own, because checks of shapes in tests cannot be compiled."""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", COMPILE], check=True)
 
 
 # Rows

@@ -38,7 +38,6 @@ class Library(NamedTuple):
     put: Callable[[Array, Array], Array]
     columns: Callable[[Array, Array], Array]
     fixed: Callable[[Array], Array]
-    like: Callable[[Array, Array], Array]
     single: Callable[[Array], Array]
     block: int  # numbers of an array that are computed with together
     few: int  # numbers up to which an operation costs the same
@@ -139,7 +138,6 @@ NUMPY = Library(
     put=_put,
     columns=_columns,
     fixed=lambda x: x,
-    like=lambda x, other: x.astype(other.dtype, copy=False),
     single=lambda x: x.astype(np.float32, copy=False),
     block=4000,  # so that a few dozen such arrays stay in the processor's cache
     few=FEW,
@@ -164,7 +162,6 @@ TORCH = Library(
     put=lambda x, order: torch.empty_like(x).scatter(0, order, x),
     columns=_columns_of_tensor,
     fixed=torch.Tensor.detach,
-    like=lambda x, other: torch.as_tensor(x).to(other),
     single=torch.Tensor.float,
     block=2**16,
     few=0,

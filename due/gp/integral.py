@@ -15,6 +15,7 @@ from math import log, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 from due.gp.arrays import NUMPY, Array, Library, logsumexp, softplus
 
@@ -56,6 +57,7 @@ IN_FLOAT64 = Constants(
     np.arange(1, 8)[:, None] / 10,
 )
 IN_FLOAT32 = Constants(*(part.astype(np.float32) for part in IN_FLOAT64))
+IN_TORCH = Constants(*(torch.from_numpy(part) for part in IN_FLOAT64))
 
 
 def integrate(
@@ -237,4 +239,4 @@ def _constants(lib: Library, like: Array) -> Constants:
     """In the type of an array."""
     if lib is NUMPY:
         return IN_FLOAT32 if like.dtype == np.float32 else IN_FLOAT64
-    return Constants(*(lib.like(part, like) for part in IN_FLOAT64))
+    return Constants(*(part.to(like) for part in IN_TORCH))

@@ -227,7 +227,7 @@ def main() -> None:
         journal = Journal(place / "boosting.jsonl", ("data", "seed"), ("numbers",))
         for name in chosen:
             for seed in range(given.seeds):
-                settings = {"version": 2, "epochs": epochs}
+                settings = {"version": 3, "epochs": epochs}
                 line = journal.find(settings, data=name, seed=seed)
                 if line is None:
                     numbers = (
@@ -236,8 +236,6 @@ def main() -> None:
                         else one(name, seed, Path(home), epochs)
                     )
                     line = journal.add(settings, {"numbers": numbers}, data=name, seed=seed)
-                    line = journal.find(settings, data=name, seed=seed)
-                assert line is not None
                 lines.setdefault(name, []).append(line["numbers"])
     print(text(lines))
     if not (given.smoke or given.data):

@@ -13,6 +13,7 @@ from due.estimators.network import estimator
 from due.estimators.regressor import Moments
 from due.gp.kernels import KINDS
 from due.methods.exact_gp import ExactGP
+from due.rows.categories import warn_of_codes
 from due.rows.checks import argument, check_flag, check_rows, check_training, check_whole, one_of
 from due.rows.scale import Floats, Scale, fit_covariate_scale, fit_input_scale, fit_scale
 from due.rows.study import Study
@@ -145,6 +146,7 @@ class ArmGP(UncertainEffects, SavedEstimator):
     _fitted = "arms_"
 
     def _fit(self, study: Study, validation: Study | None) -> None:
+        warn_of_codes(self, study.X, study.y[:, None], stacklevel=4)
         study = study.join(validation)
         self.scale_ = fit_covariate_scale(study.X)
         self.y_scale_ = fit_scale(study.y[:, None], np.ones(len(study.y)))

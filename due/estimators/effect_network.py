@@ -10,6 +10,7 @@ from due.estimators.effects import EffectEstimator, Posterior, UncertainEffects
 from due.estimators.network import Trained, better_than_mean, estimator, learn
 from due.estimators.residuals import missed_effect, warn_of
 from due.predictor import EffectPredictor
+from due.rows.categories import warn_of_codes
 from due.rows.checks import argument, check_fraction
 from due.rows.randomness import seeded
 from due.rows.scale import Floats, Scale
@@ -34,6 +35,7 @@ class EffectNetwork(Trained, EffectEstimator):
         """People to learn from and held out, as rows [x, t] in standard units; sets the scales."""
 
     def _fit(self, study: Study, validation: Study | None) -> None:
+        warn_of_codes(self, study.X, study.y[:, None], stacklevel=4)
         with seeded(self.random_state) as seed:
             known, held_out = self._tables(study, validation, seed)
             learn(self, known, held_out, 1, True, seed)

@@ -9,7 +9,6 @@ from scipy.stats import norm
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _num_samples, check_is_fitted, validate_data
 
-from due.rows.categories import warn_of_codes
 from due.rows.checks import check_arguments, check_columns, check_size, is_number
 from due.rows.scale import Floats
 from due.rows.study import Study
@@ -107,7 +106,6 @@ class EffectEstimator(BaseEstimator):
             _check_three(validation)
         self.__dict__.pop(self._fitted, None)  # should this fit fail, the estimator is not fitted
         study = Study(self._rows(X, reset=True), t, y)
-        warn_of_codes(self, study.X, study.y[:, None])
         held_out = None
         if validation is not None:
             try:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
+from torch.autograd import forward_ad
 
 Array: TypeAlias = Any  # a numpy array or a tensor
 FAR = -64.0  # exp(−64) is as good as 0, and exp of lower numbers is slow to compute
@@ -44,10 +45,17 @@ class Library(NamedTuple):
 
 
 def by_numpy(*tensors: torch.Tensor) -> bool:
-    """Whether numpy may compute with them: on a CPU, with no gradient, in no compiled graph."""
-    if torch.compiler.is_compiling() or any(x.device.type != "cpu" for x in tensors):
+    """Whether numpy may compute with them: on a CPU, with no derivative, in no graph."""
+    if in_a_graph() or any(x.device.type != "cpu" for x in tensors):
+        return False
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
         return False
     return not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors))
+
+
+def in_a_graph() -> bool:
+    """Whether operations are recorded, for other rows than these."""
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
 
 
 def logsumexp(lib: Library, x: Array) -> Array:

@@ -70,7 +70,8 @@ def integrate(
 ) -> list[Array]:
     """E[p] of p = softmax(f), f_c ~ N(mean_c, var_c), all (T, N), in a list.
 
-    `curved` adds E[p (1 − p)] / 2 and E[log Σ exp f], (1, N). `alike` takes all rows at once.
+    `curved` adds E[p (1 − p)] / 2 and E[log Σ exp f], (1, N). `alike` takes all rows at once, and
+    integrates over all classes of each, so that the operations do not depend on the rows.
     `single` computes in float32.
     """
     top = lib.largest(mean, 0)
@@ -177,7 +178,7 @@ def _nodes(lib: Library, mean: Array, var: Array) -> tuple[Array, Array, Array, 
     minus_log_H = lib.total(lib.log1p(lib.exp(lib.at_most(z, 30.0))), 0)  # roughly
     low = lib.largest(lib.where(minus_log_H > 14, trial, lowest), 0)
     span = high - low
-    k = lib.at_least(1.3 * lib.log(span) - 3.4, 0.1)  # the first dx is about 0.8, close enough
+    k = lib.at_least(1.38 * lib.log(span) - 3.65, 0.1)  # the first dx is about 0.8, close enough
     grown = lib.exp(k * constants.steps)
     beyond = grown - 1
     a = span / beyond[-1]

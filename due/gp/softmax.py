@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
-from due.gp.arrays import NUMPY, TORCH, Array, by_numpy
+from due.gp.arrays import NUMPY, TORCH, Array, by_numpy, in_a_graph
 from due.gp.integral import integrate
 
 KNOWN = torch.float32, torch.float64
@@ -72,19 +72,20 @@ def integrals(mean: Float[Tensor, "N T"], var: Float[Tensor, "N T"]) -> Integral
 
 def _integrated(mean: Tensor, var: Tensor, **how: bool) -> list[Tensor]:
     """As `integrate`, but (N, T)."""
+    dtype = mean.dtype
+    if dtype not in KNOWN:  # half precision has no room for a distribution function
+        mean, var = mean.float(), var.float()
     if by_numpy(mean, var):
         with np.errstate(all="ignore"):  # what overflows is not used
             arrays = integrate(NUMPY, _array(mean), _array(var), **how)
-        return [torch.from_numpy(part.T).to(mean.dtype) for part in arrays]
-    whole = torch.compiler.is_compiling()
-    found = integrate(TORCH, mean.mT, var.mT, alike=whole, **how)
-    return [part.mT.to(mean.dtype) for part in found]
+        return [torch.from_numpy(np.ascontiguousarray(part.T)).to(dtype) for part in arrays]
+    found = integrate(TORCH, mean.mT, var.mT, alike=in_a_graph(), **how)
+    return [part.mT.to(dtype) for part in found]
 
 
 def _array(x: Tensor) -> Array:
-    """(T, N), of half precision in float32."""
-    x = x.detach()
-    return np.ascontiguousarray((x if x.dtype in KNOWN else x.float()).numpy().T)
+    """(T, N)."""
+    return np.ascontiguousarray(x.detach().numpy().T)
 
 
 def monte_carlo(

@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose
 from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import norm
+from torch.autograd import forward_ad
 
 from due import DUE
 from due.gp import Gaussian, InducingGP, Softmax, integral, softmax
@@ -218,11 +219,44 @@ def test_numpy_and_torch_integrate_alike(T, N, seed, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_is_integrated_in_float32(dtype):
+@pytest.mark.parametrize("by_torch", [False, True])
+def test_half_precision_is_integrated_in_float32(dtype, by_torch):
     mean, var = 3 * normal(4, 5).to(dtype), normal(4, 5, seed=1).exp().to(dtype)
+    mean.requires_grad_(by_torch), var.requires_grad_(by_torch)
     p = Softmax(5).predictive(mean, var)
     assert p.dtype == dtype
     assert torch.equal(p, Softmax(5).predictive(mean.float(), var.float()).to(dtype))
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.jit is deprecated, and warns of constants
+@pytest.mark.parametrize("T", [3, 40])
+def test_a_trace_answers_for_other_rows(T):
+    def untyped(mean, var):  # checks of shapes cannot be traced
+        return softmax._integrated(mean, var, curved=False)[0]
+
+    mean, var = 3 * normal(9, T), normal(9, T, seed=1).exp()
+    traced = torch.jit.trace(untyped, (mean[:4], var[:4]))
+    want = Softmax(T).predictive(mean, var)  # of 40 classes few are integrated over
+    assert_allclose(traced(mean, var).numpy(), want.numpy(), atol=1e-6 if T == 3 else 2e-4)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_all_kinds_of_derivatives_agree():
+    mean, var = normal(3, 4), normal(3, 4, seed=1).exp()
+    direction = normal(3, 4, seed=2)
+
+    def p(mean):
+        return Softmax(4).predictive(mean, var)
+
+    want = (torch.func.jacrev(p)(mean) * direction).sum((-1, -2))
+    by_jvp = torch.func.jvp(p, (mean,), (direction,))[1]
+    with forward_ad.dual_level():
+        dual = p(forward_ad.make_dual(mean, direction))
+        by_dual = forward_ad.unpack_dual(dual).tangent
+    step = (p(mean + 1e-5 * direction) - p(mean - 1e-5 * direction)) / 2e-5
+    for got in by_jvp, by_dual:
+        assert_allclose(got.numpy(), want.numpy(), atol=1e-12)
+    assert_allclose(step.numpy(), want.numpy(), atol=1e-4)  # nodes do not move with the mean
 
 
 @pytest.mark.parametrize("T", [3, 40])

@@ -87,6 +87,7 @@ LINES = {  # how they begin, one space between words
         "images, of both methods ",
         "prediction of 4, DUE ÷ softmax ",
         "prediction of 1, DUE ÷ softmax ",
+        "both compiled, 1, DUE ÷ softmax ",
     ],
     "million_rows": ["DUEClassifier", "DUERegressor", "fit: peak ", "predict: peak "],
     "probabilities": [
@@ -118,7 +119,7 @@ LINES = {  # how they begin, one space between words
         *(["RMSE DUE plain network forest exact GP", "yacht "] if HAS_YACHT else ["UCI: left out"]),
     ],
     "trust": [
-        "ranking nll rmse coverage quiet loud seconds fits",
+        "ranking nll rmse coverage quiet middle loud seconds fits",
         "growing noise DUE before ",
         "steps DUE ",
         "arm forest ",
@@ -128,7 +129,11 @@ LINES = {  # how they begin, one space between words
         "growing noise ranking ",
         "cosines gap std ",
         "few columns RMSE / std ",
+        "tied free refreshed greedy exact fits",
+        "cosines gap_std ",
+        "Thirds: ",
         "rows before tied exact default",
+        "Choosing: ",
         *(["yacht DUE before "] if HAS_YACHT else []),
     ],
 }

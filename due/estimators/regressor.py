@@ -96,9 +96,9 @@ def _at_level(z: float, var: Floats, noise: Floats, levels: Levels) -> Floats:
     nominal, of_levels, widths, largest = (part.cpu().numpy() for part in levels)
     found = []
     outputs = zip(_outputs(var), _outputs(noise), of_levels, widths, largest, strict=True)
-    for v, own, thirds, of_thirds, most in outputs:
-        each = [np.interp(z, nominal, width) for width in of_thirds]
-        there = np.interp(0.5 * np.log(v + own), np.log(thirds), each)
+    for v, own, std, of_std, most in outputs:
+        each = [np.interp(z, nominal, width) for width in of_std]
+        there = np.interp(0.5 * np.log(v + own), np.log(std), each)
         far = np.clip(np.log2(np.sqrt(v) / most), 0, 1)  # at twice the largest, 1
         found.append(there + far * (np.maximum(there, z) - there))
     return np.stack(found, 1).reshape(var.shape)

@@ -92,4 +92,5 @@ def fit(
             typer.echo(as_text(found | {"data": model.data, "settings": model.settings}))
         elif not quiet:
             typer.echo(summary(model))
-            typer.echo(f"\nsaved in {out}; next: due predict {out} NEW.csv -o OUT.csv")
+            asks = "predict" if treatment is None else "effect"
+            typer.echo(f"\nsaved in {out}; next: due {asks} {out} NEW.csv -o OUT.csv")

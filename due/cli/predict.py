@@ -90,7 +90,9 @@ def _command(effects: bool) -> Callable[..., None]:
             for sentence, n in found["odd"].items():
                 say(f"odd: {sentence} in {n:,} rows")
             what = f"average effect {found['average_effect']:.4g}; " if effects else ""
-            say(f"{found['rows']:,} rows, {found['foreign']:,} of them foreign; {what}in {out}")
+            n, foreign = found["rows"], found["foreign"]
+            known = "unknown how foreign" if foreign is None else f"{foreign:,} of them foreign"
+            say(f"{n:,} rows, {known}; {what}in {out}")
 
     return run
 

@@ -4,6 +4,7 @@ A finished (method, seed) is a line of `compare-DATA.jsonl` and is not computed 
 method's settings, what its estimator was built with and its version, are those of the line.
 """
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import product
@@ -140,7 +141,9 @@ def attempt(
         with threadpool_limits(1):
             task = data.load(seed)
             few = Task(*(part[:SMOKE_ROWS] for part in task))
-            method.build(seed, **SMOKE).fit(few.X, few.y)  # the first fit pays for lazy imports
+            with warnings.catch_warnings():  # the first fit pays for lazy imports
+                warnings.simplefilter("ignore")
+                method.build(seed, **SMOKE).fit(few.X, few.y)
             model = method.build(seed, **shared)
             return name, seed, measure(model, few if shared else task, data.classes)
     except ImportError:

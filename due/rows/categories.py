@@ -19,10 +19,8 @@ FAR = 5  # median distances from the middle, beyond which a row of an amount is 
 
 
 def warn_of_codes(estimator: Any, X: Floats, y: NDArray[Any], stacklevel: int = 3) -> None:
-    """Say which columns of a table look like codes; y is (N, T). Tables of pixels have none."""
-    some = np.random.default_rng(0).permutation(len(X))[:ENOUGH]
-    table = X.ndim == 2 and not share_a_unit(X)
-    columns = codes(X[some], y[some].astype(np.float64)) if table else []
+    """Say which columns of a table look like codes; y is (N, T)."""
+    columns = suspects(X, y)
     if not columns:
         return
     names = getattr(estimator, "feature_names_in_", None)
@@ -32,6 +30,14 @@ def warn_of_codes(estimator: Any, X: Floats, y: NDArray[Any], stacklevel: int = 
         "encode them, for example by scikit-learn's OneHotEncoder",
         stacklevel=stacklevel,
     )
+
+
+def suspects(X: Floats, y: NDArray[Any]) -> list[int]:
+    """Columns that look like codes, judged on enough rows; pixels have none."""
+    if X.ndim != 2 or share_a_unit(X):
+        return []
+    some = np.random.default_rng(0).permutation(len(X))[:ENOUGH]
+    return codes(X[some], y[some].astype(np.float64))
 
 
 def indicators(label: NDArray[np.intp]) -> NDArray[np.bool_]:

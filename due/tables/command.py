@@ -84,7 +84,7 @@ def predict_file(
             f"{folder} is a model of {model.task}, not of effects: use due predict, or fit with "
             "--treatment"
         )
-    found: Json = {"rows": 0, "foreign": 0, "odd": {}, "out": out}
+    found: Json = {"rows": 0, "foreign": None, "odd": {}, "out": out}
     total, first = 0.0, None
     parts = chunks(data, **reading)
     first = next(parts)
@@ -96,7 +96,10 @@ def predict_file(
             model.encoder.check(frame)
             new = model.predict(frame, echo=False, **predicting)
             found["rows"] += len(frame)
-            found["foreign"] += int((new["ood_pvalue"] <= FOREIGN).sum())
+            if new["ood_pvalue"].notna().any():
+                found["foreign"] = (found["foreign"] or 0) + int(
+                    (new["ood_pvalue"] <= FOREIGN).sum()
+                )
             for sentence, n in model.oddities(frame).items():
                 found["odd"][sentence] = found["odd"].get(sentence, 0) + n
             if "effect" in new:

@@ -89,10 +89,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         gone = [column.name for column in self.columns_ if column.name not in frame.columns]
         if gone:
             others = [name for name in frame.columns if name not in set(self.feature_names_in_)]
+            more = f" ({len(gone) - 1} more are missing)" if len(gone) > 1 else ""
             raise ValueError(
-                f"the table has no column {gone[0]!r}{nearest(gone[0], others or frame.columns)}"
-                + (f"; {len(gone) - 1} more are missing" if len(gone) > 1 else "")
-                + ". The model needs the columns it was fitted on."
+                "the model needs the columns it was fitted on, and the table has no column "
+                f"{gone[0]!r}{more}{nearest(gone[0], others or frame.columns)}"
             )
         return frame
 

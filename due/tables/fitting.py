@@ -1,5 +1,6 @@
 """`fit`: look at a table, divide its rows, encode, train, calibrate, measure."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ import numpy as np
 
 from due.estimators import DUECATE, DUEClassifier, DUERegressor
 from due.report.evidence import to_json
+from due.rows.categories import indicators, suspects
 from due.rows.scale import Floats
 from due.tables.answers import ask, ood_scores
 from due.tables.calibration import Calibration, calibrate
@@ -99,6 +101,8 @@ def fit(
     >>> model.predict(pd.DataFrame({"x": [1.0, -1.0]}))["prediction"].tolist()
     ['high', 'low']
     """
+    if test is not None and not 0 <= test < 1:
+        raise ValueError(f"test={test:g} is not a share of at least 0 and below 1; 0.2 is usual")
     table = as_frame(frame)
     _check_names(table, target=target, treatment=treatment, group=group, time=time)
     for name in (*ignore, *keep):
@@ -118,7 +122,18 @@ def fit(
     encoder.fit(inputs[parts == TRAIN])
     estimator = estimator or ESTIMATORS[seen.target.task](random_state=seed, verbose=verbose)
     say(_in_short(split, encoder))
-    _train(estimator, seen, rows, encoder.transform(inputs), parts)
+    if not (parts == CALIBRATION).any():
+        why = "" if group is None else f": column {group!r} has {rows[group].nunique()} groups"
+        say(f"no rows to tell what is foreign{why}; p-values are left out")
+    X = encoder.transform(inputs)
+    for name in _codes(seen.target, rows, X, parts == TRAIN, encoder):
+        say(
+            f"column {name!r} acts on the target like codes of categories, not like amounts: "
+            "write them as texts, such as 'no. 5', and each gets a number of its own"
+        )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "columns .* hold integers")  # said, with other names
+        _train(estimator, seen, rows, X, parts)
     model = TableModel(
         seen.target,
         seen.treatment,
@@ -141,7 +156,7 @@ def fit(
         model.measured = model.evaluate(rows[parts == TEST])
         if seen.treatment is None and beside:
             say("a random forest on the same rows, for comparison")
-            X, y = encoder.transform(inputs), seen.target.read(rows[target])
+            y = seen.target.read(rows[target])
             known, new = np.isin(parts, (TRAIN, VALIDATION)), parts == TEST
             found = forest(seen.target.task, X[known], y[known], X[new], y[new], seed)
             model.measured["random_forest"] = found
@@ -193,6 +208,15 @@ def _usable(table: Frame, target: Target, treatment: Treatment | None) -> tuple[
         )
     rows.attrs.update(table.attrs)
     return rows, odd
+
+
+def _codes(target: Target, rows: Frame, X: Floats, known: Any, encoder: TableEncoder) -> list[str]:
+    """Numeric columns that look like codes."""
+    y = target.read(rows[target.name])[known]
+    labels = target.task == CLASSIFICATION
+    of_y = indicators(np.unique(y, return_inverse=True)[1]) if labels else y[:, None]
+    names = encoder.get_feature_names_out()
+    return [str(names[column]) for column in suspects(X[known], of_y)]
 
 
 def _train(estimator: Any, look: Look, rows: Frame, X: Floats, parts: Any) -> None:

@@ -52,6 +52,19 @@ def test_predict_keeps_the_input_and_a_fresh_process_gives_the_same(folder):
     assert fresh.stdout == out.read_bytes()
 
 
+def test_without_calibration_rows_nothing_is_said_to_be_familiar(folder, tmp_path):
+    frame = frames.people().drop(columns="z").assign(who=lambda f: f["x"] > 0)
+    frame.to_csv(tmp_path / "two.csv", index=False)
+    model, out = tmp_path / "model", tmp_path / "out.csv"
+    words = ("--target", "y", "--group", "who", "--epochs", 1, "-o", model)
+    done = due("fit", tmp_path / "two.csv", *words)
+    assert "no rows to tell what is foreign: column 'who' has 2 groups" in done.output
+    done = due("predict", model, tmp_path / "two.csv", "-o", out)
+    assert pd.read_csv(out)["ood_pvalue"].isna().all() and "unknown how foreign" in done.output
+    done = due("predict", folder / "model", folder / "people.csv", "-o", out)
+    assert "of them foreign" in done.output
+
+
 def test_pipes_json_and_quiet(folder):
     table = (folder / "people.csv").read_text()
     done = due("predict", folder / "model", "-", "--quiet", stdin="\n".join(table.split("\n")[:3]))

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 
-from due import DUEClassifier
+from due import DUEClassifier, DUERegressor
 from due.baselines import DeepEnsemble, NetworkRegressor, SoftmaxClassifier
 from due.estimators.effects import quantile
 from due.tables import TableModel, fit
@@ -241,3 +241,24 @@ def test_python_and_defaults_agree_with_the_estimator(people):
     alone.fit(model.encode(train), train["y"])
     probabilities = model.answers(frame)["probabilities"]
     np.testing.assert_array_equal(alone.predict_proba(model.encode(frame)), probabilities)
+
+
+def test_numeric_codes_are_named_by_their_column(recwarn):
+    rng = np.random.default_rng(0)
+    shop = rng.integers(1, 10, 400)
+    y = 3 * rng.normal(size=10)[shop] + 0.1 * rng.normal(size=400)
+    frame = pd.DataFrame({"town": rng.choice(["a", "b"], 400), "shop": shop, "y": y})
+    said: list[str] = []
+    estimator = DUERegressor(epochs=2, random_state=0)
+    fit(frame, "y", estimator=estimator, beside=False, say=said.append)
+    assert [text for text in said if "codes" in text] == [
+        "column 'shop' acts on the target like codes of categories, not like amounts: write them "
+        "as texts, such as 'no. 5', and each gets a number of its own"
+    ]
+    assert not [warning for warning in recwarn if "integers" in str(warning.message)]
+
+
+@pytest.mark.parametrize("test", [20, 1, -0.2, float("nan")])
+def test_a_share_is_below_one(people, test):
+    with pytest.raises(ValueError, match=f"test={test:g} is not a share of at least 0 and below 1"):
+        fit(people, "y", test=test)

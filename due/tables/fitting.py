@@ -129,7 +129,7 @@ def fit(
     for name in _codes(seen.target, rows, X, parts == TRAIN, encoder):
         say(
             f"column {name!r} acts on the target like codes of categories, not like amounts: "
-            "write them as texts, such as 'no. 5', and each gets a number of its own"
+            "write them as texts, such as 'no. 5', and each gets a feature of its own"
         )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "columns .* hold integers")  # said, with other names

@@ -253,7 +253,7 @@ def test_numeric_codes_are_named_by_their_column(recwarn):
     fit(frame, "y", estimator=estimator, beside=False, say=said.append)
     assert [text for text in said if "codes" in text] == [
         "column 'shop' acts on the target like codes of categories, not like amounts: write them "
-        "as texts, such as 'no. 5', and each gets a number of its own"
+        "as texts, such as 'no. 5', and each gets a feature of its own"
     ]
     assert not [warning for warning in recwarn if "integers" in str(warning.message)]
 

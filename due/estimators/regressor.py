@@ -1,5 +1,6 @@
 """Regressors: targets in standard units, (y − mean) / std, and back; and DUE as one of them."""
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Self
@@ -15,7 +16,14 @@ from torch import Tensor, nn
 
 from due.estimators.choice import Choosing
 from due.estimators.effects import quantile
-from due.estimators.network import NetworkEstimator, OnData, better_than_mean, estimator, learn_rows
+from due.estimators.network import (
+    FEWEST,
+    NetworkEstimator,
+    OnData,
+    better_than_mean,
+    estimator,
+    learn_rows,
+)
 from due.gp import Gaussian, InducingGP, StudentT
 from due.gp.initialise import inducing
 from due.gp.kernels import KINDS
@@ -155,6 +163,7 @@ class Regressor(RegressorMixin, MultiOutputMixin, NetworkEstimator):
             others = _others(self, validation, T=rows.y.shape[1])
             rows, held = Rows(*map(np.concatenate, zip(rows, others, strict=True))), len(others.X)
         if anew:
+            _warn_of_constant(rows.y)
             self.y_scale_ = fit_scale(rows.y, rows.weight)
             self._flat: bool = values.ndim == 1  # y is (N,), not (N, 1)
             warn_of_codes(self, rows.X, rows.y)
@@ -406,6 +415,17 @@ def _others(estimator: Any, validation: Any, T: int) -> Rows:
     if others.y.shape[1] != T:
         raise ValueError(f"y of validation has {others.y.shape[1]} outputs, y has {T}")
     return others
+
+
+def _warn_of_constant(y: Floats) -> None:
+    constant = np.flatnonzero((y == y[0]).all(0))
+    if len(constant) and len(y) >= FEWEST:
+        which = "y" if y.shape[1] == 1 else f"y[:, {constant.tolist()}]"
+        warnings.warn(
+            f"{which} is {', '.join(map(str, y[0, constant].tolist()))} in all rows: there is "
+            "nothing to learn, and the predicted uncertainty says nothing about other rows",
+            stacklevel=3,
+        )
 
 
 def _check_outputs(values: NDArray[Any], std: Floats, flat: bool) -> None:

@@ -78,6 +78,8 @@ def predict_file(
     effects: bool = False,
 ) -> Json:
     """Predict a file by chunks; how many rows there were, what was odd, how many were foreign."""
+    if out != "-" and Path(out).exists() and Path(data).exists() and Path(out).samefile(data):
+        raise ValueError(f"--out {out} is the table itself: give predictions another file")
     model = TableModel.load(folder, device=device)
     if effects and model.task != EFFECT:
         raise ValueError(
@@ -85,8 +87,7 @@ def predict_file(
             "--treatment"
         )
     found: Json = {"rows": 0, "foreign": None, "odd": {}, "out": out}
-    total, first = 0.0, None
-    parts = chunks(data, **reading)
+    total, parts = 0.0, chunks(data, **reading)
     first = next(parts)
 
     def predictions() -> Iterator[Frame]:

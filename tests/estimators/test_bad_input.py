@@ -117,8 +117,11 @@ def test_all_columns_constant(Estimator):
 
 
 def test_constant_target():
-    X, _ = data()
-    estimator = fitted(DUERegressor, X, np.full(60, 1e6))
+    X, y = data()
+    with pytest.warns(UserWarning, match="y is 1000000.0 in all rows: there is nothing to learn"):
+        estimator = fitted(DUERegressor, X, np.full(60, 1e6))
+    with pytest.warns(UserWarning, match=r"y\[:, \[1\]\] is 2.0 in all rows"):
+        fitted(DUERegressor, X, np.column_stack([y, np.full(60, 2.0)]))
     mean, std = estimator.predict(X, return_std=True)
     assert_allclose(mean, 1e6, atol=0.5)
     assert np.isfinite(std).all()

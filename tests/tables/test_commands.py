@@ -98,6 +98,7 @@ def test_parquet_in_and_out(folder):
         (["predict", "modle", "people.csv"], "did you mean 'model'"),
         (["predict", "model", "people.csv", "--level", "95"], "between 0 and 1"),
         (["effect", "model", "people.csv"], "not of effects"),
+        (["predict", "model", "people.csv", "-o", "./people.csv"], "is the table itself"),
         (["evaluate", "model", "people.csv", "--part", "exam"], "not one of all"),
         (["info", "."], "no model in"),
     ],

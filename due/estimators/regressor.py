@@ -288,8 +288,8 @@ class DUERegressor(Choosing, OnData, Regressor):
         residuals of rows left out or held out; "constant" has one σ² per output. "auto" takes the
         first if it makes held-out rows more probable by a standard error; with `finish="noise"` it
         also makes the noise a Student-t with 5, 10 or 30 degrees of freedom, as they choose
-        (`history_` says so), and `predict_interval` as wide as they need in each third of them by
-        standard deviation, if they are 30 or more, or 60 under the ELBO; the density stays as it
+        (`history_` says so), and `predict_interval` as wide as they need, in each third of them by
+        standard deviation if they are 30 or more, or 60 under the ELBO; the density stays as it
         is. "student" trains with a Student-t, of one σ² and down to 3 degrees of freedom: its mean
         resists outliers, and with skewed noise is not that of y.
     column_scales

@@ -6,8 +6,9 @@ of a normal is widened or narrowed to ± z' of it: the smallest z' beyond which 
 rows than should. It is that of the inner four fifths of the third, and from there changes evenly
 to that of the next. Few rows tell a scale better than how many lie far out, so besides those of the
 third count made-up rows of their scale a, z = a |N(0, 1)|: `USUAL` of them, and `WIDE` of twice it,
-because rows that chose the epoch and the noise lie nearer to the mean than new ones. All this is up
-to the z beyond which not one of all these rows should lie: farther out they cannot tell.
+because rows that chose the epoch and the noise lie nearer to the mean than new ones. Fewer than
+`PARTED` rows are not parted, and lie nearer still: `WIDER` in place of `WIDE`. All this is up to
+the z beyond which not one of all these rows should lie: farther out they cannot tell.
 """
 
 from math import sqrt
@@ -20,8 +21,8 @@ from torch import Tensor
 from due.gp.shapes import PerRow, Values
 
 THIRDS = 3
-FEWEST = 30  # rows
-USUAL, WIDE = 10, 3
+FEWEST, PARTED = 5, 30  # rows
+USUAL, WIDE, WIDER = 10, 3, 5
 FAR = 3.0  # z of rows that tell no scale: they count as if they were there
 ENDS = 0.1, 0.9  # shares of a third between which z' is the same
 DISTINCT = 1.01  # ratio of the std of the upper and the lower third, below which they are one
@@ -45,24 +46,39 @@ def fit_levels(z: Values, std: Values, latent: Values, weight: PerRow) -> Levels
     n = float(weight.sum())
     if n < FEWEST:
         return None
-    reach = z_beyond(z.new_tensor(1 / (n / THIRDS + USUAL + WIDE), dtype=torch.float64))
+    parted = n >= PARTED
+    wide = WIDE if parted else WIDER
+    rows = (n / THIRDS if parted else n) + USUAL + wide
+    reach = z_beyond(z.new_tensor(1 / rows, dtype=torch.float64))
     nominal = torch.linspace(0, float(reach), KNOTS, dtype=torch.float64, device=z.device)
-    outputs = [_of_output(nominal, *output, weight) for output in zip(z.mT, std.mT, strict=True)]
+    outputs = []
+    for of_z, of_std in zip(z.mT, std.mT, strict=True):
+        parts = _parts(of_std, weight) if parted else _undivided(of_std)
+        outputs.append(_of_output(nominal, of_z, of_std, weight, parts, wide))
     of_std, widths = (torch.stack(part) for part in zip(*outputs, strict=True))
     return Levels(nominal, of_std, widths, latent.amax(0))
 
 
-def _of_output(nominal: Tensor, z: Tensor, std: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def _of_output(
+    nominal: Tensor, z: Tensor, std: Tensor, weight: Tensor, parts: list[Tensor], wide: int
+) -> tuple[Tensor, Tensor]:
+    widths = torch.stack([_widths(nominal, z[part], weight[part], wide) for part in parts])
+    ends = [_quantile(std[part], weight[part], share) for part in parts for share in ENDS]
+    return torch.stack(ends).cummax(0).values, widths.repeat_interleave(len(ENDS), 0)
+
+
+def _parts(std: Tensor, weight: Tensor) -> list[Tensor]:
+    """Thirds of the rows by std; three times all of them where these are hardly different."""
     third = _thirds(std, weight)
     parts = [third == i for i in range(THIRDS)]
     if not all(part.any() for part in parts):
-        parts = [torch.ones_like(third, dtype=torch.bool)] * THIRDS
-    medians = [_quantile(std[part], weight[part], 0.5) for part in parts]
-    if medians[-1] < DISTINCT * medians[0]:
-        parts = [torch.ones_like(third, dtype=torch.bool)] * THIRDS
-    widths = torch.stack([_widths(nominal, z[part], weight[part]) for part in parts])
-    ends = [_quantile(std[part], weight[part], share) for part in parts for share in ENDS]
-    return torch.stack(ends).cummax(0).values, widths.repeat_interleave(len(ENDS), 0)
+        return _undivided(std)
+    quiet, *_, loud = (_quantile(std[part], weight[part], 0.5) for part in parts)
+    return parts if loud >= DISTINCT * quiet else _undivided(std)
+
+
+def _undivided(std: Tensor) -> list[Tensor]:
+    return [torch.ones_like(std, dtype=torch.bool)] * THIRDS
 
 
 def _thirds(std: Tensor, weight: Tensor) -> Tensor:
@@ -79,16 +95,16 @@ def _quantile(std: Tensor, weight: Tensor, share: float) -> Tensor:
     return ordered[torch.searchsorted(total, share * total[-1:])[0]]
 
 
-def _widths(nominal: Tensor, z: Tensor, weight: Tensor) -> Tensor:
+def _widths(nominal: Tensor, z: Tensor, weight: Tensor, wide: int) -> Tensor:
     """z' at each nominal z, by bisection."""
     ordered, order = z.sort()
     inside = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
-    allowed, a = (inside[-1] + USUAL + WIDE) * outside(nominal), _scale(z, weight)
+    allowed, a = (inside[-1] + USUAL + wide) * outside(nominal), _scale(z, weight)
     low, high = torch.zeros_like(nominal), torch.full_like(nominal, HIGHEST)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         beyond = inside[-1] - inside[torch.searchsorted(ordered, middle, right=True)]
-        made_up = USUAL * outside(middle / a) + WIDE * outside(middle / (2 * a))
+        made_up = USUAL * outside(middle / a) + wide * outside(middle / (2 * a))
         enough = beyond + made_up <= allowed
         low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
     return high

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from due.gp.cholesky import cholesky
 from due.gp.kernels import squared_distance
+from due.gp.minimise import minimise
 from due.gp.shapes import Features, PerRow, Values, Weights
 
 CENTRES = 200
@@ -158,18 +159,12 @@ def mode(A: Float[Tensor, "N P"], rows: Residuals, s: float) -> Float[Tensor, "P
     """u, from a(h) and residuals; the level beside it is free."""
     u = A.new_zeros(A.shape[1], rows.square.shape[1], requires_grad=True)
     level = _first_level(rows).detach().requires_grad_(True)  # log σ², (T,)
-    optimizer = torch.optim.LBFGS(
-        [u, level], max_iter=ITERATIONS, history_size=10, line_search_fn="strong_wolfe"
-    )
 
     def loss() -> Tensor:
-        optimizer.zero_grad()
         fit = (rows.weight[:, None] * _log_density(rows, level + A @ u)).sum()
-        total: Tensor = u.square().sum() / (2 * s) - fit
-        total.backward()
-        return total
+        return u.square().sum() / (2 * s) - fit
 
-    optimizer.step(loss)
+    minimise([u, level], loss, ITERATIONS)
     return u.detach()
 
 

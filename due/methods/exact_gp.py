@@ -7,10 +7,12 @@ from torch.nn.functional import softplus
 
 from due.gp.exact import factor, log_marginal_likelihood, posterior
 from due.gp.kernels import Kernel, inverse_softplus
+from due.gp.minimise import minimise
 from due.gp.shapes import PerRow, Scalar
 
 SMALLEST_SIGMA2 = 1e-6  # in units of Var[y]
 ROWS = 1000  # predicted at once
+HISTORY = 100  # of L-BFGS
 
 
 class ExactGP(nn.Module):
@@ -35,17 +37,7 @@ class ExactGP(nn.Module):
 
     def learn(self, steps: int) -> None:
         """Maximise the marginal likelihood by L-BFGS."""
-        optimizer = torch.optim.LBFGS(
-            self.parameters(), max_iter=steps, line_search_fn="strong_wolfe"
-        )
-
-        def closure() -> Tensor:
-            optimizer.zero_grad()
-            loss = self()
-            loss.backward()
-            return loss
-
-        optimizer.step(closure)
+        minimise(self.parameters(), self, steps, HISTORY)
         self.condition()
 
     @torch.no_grad()

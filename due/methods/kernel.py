@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from due.gp.cholesky import JitterWarning
 from due.gp.collapsed import collapsed_bound
+from due.gp.minimise import minimise
 from due.gp.noise import log_densities, mean_and_error
 from due.methods.noise import Data, left_out, level_of
 
@@ -82,21 +83,9 @@ def _become(model: Any, kind: str, values: list[Tensor]) -> None:
         part.copy_(value)
 
 
-@torch.enable_grad()
 def _maximise(model: Any, h: Tensor, y: Tensor, *weights: Tensor) -> None:
     """The bound over kernel and noise."""
-    optimizer = torch.optim.LBFGS(
-        _parameters(model), max_iter=ITERATIONS, history_size=10, line_search_fn="strong_wolfe"
-    )
-
-    def loss() -> Tensor:
-        optimizer.zero_grad()
-        total: Tensor = -_bound(model, h, y, *weights) / len(y)
-        total.backward()
-        return total
-
-    optimizer.step(loss)
-    optimizer.zero_grad()
+    minimise(_parameters(model), lambda: -_bound(model, h, y, *weights) / len(y), ITERATIONS)
 
 
 def _bound(model: Any, h: Tensor, y: Tensor, *weights: Tensor) -> Tensor:

@@ -14,8 +14,11 @@ from scipy.stats import norm
 from due.gp.levels import (
     ENDS,
     FAR,
+    FEWEST,
+    PARTED,
     USUAL,
     WIDE,
+    WIDER,
     Levels,
     check_levels,
     fit_levels,
@@ -34,11 +37,11 @@ def levels_of(z, std, weight=None):
     return [part.numpy() for part in (found.nominal, found.std[0], found.z[0])]
 
 
-def share(z, v):
+def share(z, v, wide=WIDE):
     """Of the rows of a third that lie beyond v, made-up ones included."""
     a = np.sqrt((1 + (np.minimum(z, FAR) ** 2).sum()) / (1 + len(z)))
-    more = USUAL * 2 * norm.sf(v / a) + WIDE * 2 * norm.sf(v / 2 / a)
-    return ((z > v).sum() + more) / (len(z) + USUAL + WIDE)
+    more = USUAL * 2 * norm.sf(v / a) + wide * 2 * norm.sf(v / 2 / a)
+    return ((z > v).sum() + more) / (len(z) + USUAL + wide)
 
 
 def rows(n, seed=0):
@@ -109,9 +112,28 @@ def test_where_the_std_hardly_differs_thirds_are_one():
 
 
 def test_too_few_rows_say_nothing():
-    assert levels_of(*rows(29)) is None and levels_of(*rows(30)) is not None
+    assert levels_of(*rows(FEWEST - 1)) is None and levels_of(*rows(FEWEST)) is not None
     z, std = rows(300)
-    assert levels_of(z, std, np.full(300, 0.09)) is None
+    assert levels_of(z, std, np.full(300, 0.9 * FEWEST / 300)) is None
+
+
+@given(n=st.integers(FEWEST, PARTED - 1), seed=st.integers(0, 99), at=st.integers(1, 100))
+@settings(max_examples=50, deadline=None)
+def test_few_rows_are_not_parted_and_count_as_nearer(n, seed, at):
+    z, std = rows(n, seed)
+    nominal, _, widths = levels_of(z, std)
+    allowed, width = 2 * norm.sf(nominal[at]), widths[0, at]
+    assert (widths == widths[0]).all()
+    assert share(z, width + 1e-9, WIDER) <= allowed * (1 + 1e-6)
+    assert share(z, width - 1e-6, WIDER) > allowed
+    assert_allclose((n + USUAL + WIDER) * 2 * norm.sf(nominal[-1]), 1)
+
+
+def test_thirds_begin_where_rows_are_enough_for_them():
+    z, std = rows(PARTED)
+    errors = np.where(std < np.median(std), z / 3, 3 * z)
+    assert np.ptp(levels_of(errors, std)[2][:, 50]) > 0
+    assert np.ptp(levels_of(errors[1:], std[1:])[2][:, 50]) == 0
 
 
 def test_outputs_have_levels_of_their_own():

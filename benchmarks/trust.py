@@ -376,26 +376,26 @@ def short_table(
     found: dict[tuple[str, ...], list[Numbers]], part: str, keys: tuple[str, ...], width: int = 12
 ) -> list[str]:
     head = "".join(f"{key:>{width}}" for key in keys)
-    lines = [TITLES[part], f"{'':<18}{'':<16}{head}{'fits':>6}"]
+    lines = [TITLES[part], f"{'':<20}{'':<16}{head}{'fits':>6}"]
     for (kind, name, model), numbers in found.items():
         if kind == part:
             cells = [[each[key] for each in numbers if key in each] for key in keys]
             shown = [f"{np.mean(cell):{width}.3f}" if cell else f"{'–':>{width}}" for cell in cells]
-            lines.append(f"{name:<18}{model:<16}{''.join(shown)}{len(numbers):6d}")
+            lines.append(f"{name:<20}{model:<16}{''.join(shown)}{len(numbers):6d}")
     return lines
 
 
 def inducing_table(found: dict[tuple[str, ...], list[Numbers]]) -> list[str]:
     names = ("DUE", *VARIANTS)
     head = "".join(f"{name:>12}" for name in ("tied", *VARIANTS))
-    lines = [TITLES["inducing"], f"{'':<18}{'':<8}{head}{'fits':>6}"]
+    lines = [TITLES["inducing"], f"{'':<20}{'':<8}{head}{'fits':>6}"]
     for name, key in VARIED.items():
         fits = [found.get(("inducing", name, model), []) for model in names]
         n = min(map(len, fits))  # of the first seeds, which all have
         for what in (key, "seconds") if n else ():
             cells = [[each[what] for each in numbers[:n] if what in each] for numbers in fits]
             shown = "".join(f"{np.mean(cell):12.3f}" if cell else f"{'–':>12}" for cell in cells)
-            lines.append(f"{name:<18}{what:<8}{shown}{n:6d}")
+            lines.append(f"{name:<20}{what:<8}{shown}{n:6d}")
     return lines
 
 

@@ -4,9 +4,10 @@ Normal covariates, five of them, or 25 of which three matter; effects with a sta
 .70 to 1.2, noise of .2 to 1. A fair coin decides on treatment, or the covariates do. Each cell has
 RMSE, coverage and mean half width of the intervals on 1,000 new people. "before" is the default of
 earlier versions, DUECATE(inducing="free"). The present default was chosen on seeds 100 to 139, so
-the seeds here are 0 to 4.
+the seeds here are 0 to 4. `--others` takes four more worlds, on which nothing was chosen.
 
     python benchmarks/coverage.py [--seeds 5] [--worlds plain,tangled] [--people 300] [--smoke]
+    python benchmarks/coverage.py --others
 
 Each fit is written to results/coverage.jsonl: the same command continues, and several may run at
 the same time on different worlds or numbers of people.
@@ -72,6 +73,7 @@ class World(NamedTuple):
     noise: float = 0.2
     treated: Function = by_coin
     D: int = 5
+    covariates: Function = np.asarray  # of standard normal numbers
 
 
 WORLDS = {
@@ -83,6 +85,40 @@ WORLDS = {
     "poor overlap": World(treated=by_covariates(3, 0)),
     "25 covariates": World(D=25),
 }
+
+
+def six_bits(X: Floats) -> Floats:
+    """The first six covariates are 0 or 1."""
+    return np.concatenate([(X[:, :6] > 0).astype(float), X[:, 6:]], 1)
+
+
+OTHERS = {
+    "effect in steps": World(
+        lambda X: X[:, 2], lambda X: 2.0 * (X[:, 0] > 0) * (X[:, 1] > -0.5), 0.3, D=6
+    ),
+    "few treated": World(
+        lambda X: X[:, 2] + np.sin(X[:, 0]),
+        lambda X: 1 + 0.7 * X[:, 0] * X[:, 1],
+        0.5,
+        lambda X: np.full(len(X), 0.1),
+    ),
+    "six bits": World(
+        lambda X: X[:, 2] + X[:, 7] ** 2 / 2,
+        lambda X: 0.5 + X[:, 0] - X[:, 1] * X[:, 6],
+        0.5,
+        by_covariates(0.5, 0, 6),
+        9,
+        six_bits,
+    ),
+    "no effect": World(
+        lambda X: np.sin(2 * X[:, 0]) + X[:, 1],
+        lambda X: np.zeros(len(X)),
+        0.5,
+        by_covariates(1, 0),
+    ),
+}
+OF_OTHERS = 300, 1000  # people
+ALL = {**WORLDS, **OTHERS}
 
 
 class Cell(NamedTuple):
@@ -104,14 +140,18 @@ def main() -> None:
     """Measure what is missing, then print a line for each world, number of people and method."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--worlds", default=",".join(WORLDS))
-    parser.add_argument("--people", default=",".join(map(str, PEOPLE)))
+    parser.add_argument("--worlds", help="some of them, with commas between")
+    parser.add_argument("--others", action="store_true", help="the worlds that chose nothing")
+    parser.add_argument("--people", help="how many, with commas between")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no fit after")
     parser.add_argument("--smoke", action="store_true", help="seconds: same code, tiny settings")
     arguments = parser.parse_args()
-    worlds, methods = (given.split(",") for given in (arguments.worlds, arguments.methods))
-    for names, known in ((worlds, list(WORLDS)), (methods, list(METHODS))):
+    made, people = (OTHERS, OF_OTHERS) if arguments.others else (WORLDS, PEOPLE)
+    worlds = arguments.worlds.split(",") if arguments.worlds else list(made)
+    sizes = [int(n) for n in arguments.people.split(",")] if arguments.people else people
+    methods = arguments.methods.split(",")
+    for names, known in ((worlds, list(made)), (methods, list(METHODS))):
         for name in set(names) - set(known):
             parser.error(f"{name} is not known; known are {', '.join(known)}")
     torch.set_num_threads(1)
@@ -121,7 +161,6 @@ def main() -> None:
         with TemporaryDirectory() as folder:
             report(Path(folder), [Cell(w, 40, m) for w in worlds for m in methods], 1, np.inf)
     else:
-        sizes = [int(n) for n in arguments.people.split(",")]
         cells = [Cell(*each) for each in itertools.product(worlds, sizes, methods)]
         report(Path("results"), cells, arguments.seeds, arguments.seconds)
 
@@ -136,12 +175,12 @@ def report(folder: Path, cells: list[Cell], seeds: int, seconds: float) -> None:
     journal = open_journal(folder)  # with what others measured meanwhile
     print(f"up to {seeds} seeds; the target is a coverage of {TARGET} or more; * the fit warned\n")
     columns = f"{'RMSE':>6} {'covered':>8} {'half width':>11} {'CPU s':>6}"
-    print(f"{'world':14} {'people':>6}  {'method':10} {columns}  covered, each seed")
+    print(f"{'world':15} {'people':>6}  {'method':10} {columns}  covered, each seed")
     reached: dict[str, list[bool]] = {}
     for cell in cells:
         runs = [found for seed in range(seeds) if (found := find(journal, cell, seed))]
         if runs:
-            print(f"{cell.world:14} {cell.people:>6}  {cell.method:10} {summary(runs)}")
+            print(f"{cell.world:15} {cell.people:>6}  {cell.method:10} {summary(runs)}")
             covered = np.mean([run["covered"] for run in runs])
             reached.setdefault(cell.method, []).append(bool(covered >= TARGET))
     for method, each in reached.items():
@@ -170,7 +209,7 @@ def settings(cell: Cell) -> Json:
 
 def measure(world: str, people: int, method: str, seed: int) -> Json:
     """Error of the effects, share of them inside their intervals, mean half width of intervals."""
-    made, (X, T, Y) = WORLDS[world], simulate(world, people, seed)
+    made, (X, T, Y) = ALL[world], simulate(world, people, seed)
     began = time.process_time()
     model = METHODS[method].build(seed).fit(Y, T, X=X)
     seconds = time.process_time() - began
@@ -190,7 +229,7 @@ def measure(world: str, people: int, method: str, seed: int) -> Json:
 
 def simulate(world: str, people: int, seed: int) -> tuple[Floats, Floats, Floats]:
     """Covariates, treatments and outcomes."""
-    made = WORLDS[world]
+    made = ALL[world]
     X = draw(made, people, seed)
     rng = np.random.default_rng([seed, 1])
     T = (rng.random(people) < made.treated(X)).astype(int)
@@ -199,7 +238,7 @@ def simulate(world: str, people: int, seed: int) -> tuple[Floats, Floats, Floats
 
 def draw(world: World, n: int, seed: int) -> Floats:
     """Covariates."""
-    return np.random.default_rng(seed).normal(size=(n, world.D))
+    return world.covariates(np.random.default_rng(seed).normal(size=(n, world.D)))
 
 
 def summary(runs: list[Json]) -> str:

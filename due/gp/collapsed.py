@@ -9,7 +9,8 @@ b = Σ_n β_n a_n r_n,    q(v) = N(B⁻¹ b, B⁻¹).
 For w = 1 and one σ² it is log N(y | μ, Q + σ² I) − tr(K − Q) / 2σ² with Q = AᵀA.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import reduce
 from math import log, pi
 from typing import TypeAlias
 
@@ -52,8 +53,18 @@ def set_optimal_q(
     gp: InducingGP, h: Features, y: Values, sigma2: Noises, weights: Weights = None
 ) -> None:
     """Set q(V) to the posterior given y = f(h) + N(0, σ²), the maximiser of the ELBO."""
-    beta = _weights(y, weights) / by_row(sigma2)
-    B, b = _precision(_project(gp, h), _residual(gp, y), beta)  # (T or 1, M, M), (T, M)
+    condition(gp, [(h, y, sigma2, weights)])
+
+
+@torch.no_grad()
+def condition(gp: InducingGP, parts: Iterable[tuple[Features, Values, Noises, Weights]]) -> None:
+    """The same given the rows of all parts (h, y, σ², weights), one part at a time."""
+    sums = (
+        _sums(_project(gp, h), _residual(gp, y), _weights(y, weights) / by_row(sigma2))
+        for h, y, sigma2, weights in parts
+    )
+    AA, b = reduce(lambda all, part: (all[0] + part[0], all[1] + part[1]), sums)
+    B = _plus_identity(AA)  # (T or 1, M, M)
     # B = U Uᵀ with U upper triangular, so S = B⁻¹ = L_S L_Sᵀ with L_S = U⁻ᵀ lower triangular
     U = _factor(B.flip(-2, -1)).flip(-2, -1)
     eye = torch.eye(B.shape[-1], dtype=B.dtype, device=B.device).expand_as(U)
@@ -138,9 +149,18 @@ def _residual(gp: InducingGP, y: Tensor) -> Tensor:
 
 def _precision(A: Tensor, r: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
     """B = I + Σ_n β_n a_n a_nᵀ and b = Σ_n β_n a_n r_n."""
+    AA, b = _sums(A, r, beta)
+    return _plus_identity(AA), b
+
+
+def _sums(A: Tensor, r: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ_n β_n a_n a_nᵀ, (T or 1, M, M), and b, (T, M)."""
     AW = A * beta[:, None]
-    eye = torch.eye(A.shape[-2], dtype=A.dtype, device=A.device)
-    return eye + AW @ A.mT, times(r[:, None], AW.mT)[:, 0]
+    return AW @ A.mT, times(r[:, None], AW.mT)[:, 0]
+
+
+def _plus_identity(AA: Tensor) -> Tensor:
+    return torch.eye(AA.shape[-1], dtype=AA.dtype, device=AA.device) + AA
 
 
 def _factor(B: Tensor) -> Tensor:

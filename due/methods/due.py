@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from functools import partial
 from math import log, pi
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from due.gp.collapsed import collapsed_bound, set_optimal_q
+from due.gp.collapsed import collapsed_bound, condition, set_optimal_q
 from due.gp.exact import Posterior, weighted_likelihood
 from due.gp.frozen import FrozenClasses, FrozenGP, FrozenValues
 from due.gp.inducing import InducingGP
@@ -41,7 +42,8 @@ BOUNDS = ("auto", "collapsed", "elbo", "exact")
 INDUCING = ("free", "tied", "refreshed")
 PLACEMENTS = ("kmeans", "greedy")
 NOISE_KINDS = ("auto", "constant", "varying", "student")
-NOISE_ROWS = 5000  # held-out rows that tell the noise under the ELBO
+KERNEL_ROWS = 2000  # rows that tell the kernel under the ELBO
+NOISE_ROWS = 5000  # held-out rows that tell the noise there
 FINISHES = ("noise", "q", "gp", "nothing")
 NOISES = torch.logspace(-2, 1, 61)  # factors of the noise, to judge held-out rows by
 VIEWED, BATCH = 10_000, 256  # training rows whose stages are learned, so many at once
@@ -296,9 +298,7 @@ class DeepGP(Method):
         self._judge(held_out)
         if not (self.learns_from_all or self.bound == "exact"):
             if held_out is not None and self.finishing == "noise":
-                x, y, *weights = held_out.some(NOISE_ROWS, 0)
-                h = evaluate(self.f, x)
-                noise_of_held_out(self, [part.to(h.device) for part in (h, y, *weights)])
+                self._absorb_by_parts(source, held_out)
             return
         known = Table(*source.whole())
         others = held_out if self.learns_from_all else None
@@ -327,6 +327,32 @@ class DeepGP(Method):
             resist(self, h, y, *weights)
         else:  # also if tails were found: to resist skewed noise would move the mean
             set_optimal_q(self.gp, h, y, self.additive.variance(h), *weights)
+
+    def _absorb_by_parts(self, source: Source, held_out: Source) -> None:
+        """The same for many rows: the kernel learns from some of them, the noise from new ones."""
+        new = self._on_features(held_out.some(NOISE_ROWS, 0))
+        heavy = isinstance(self.likelihood, StudentT)
+        if not heavy:
+            settle_kernel(self, self._on_features(source.some(KERNEL_ROWS, 0)), new)
+            self._condition(source)
+        noise_of_held_out(self, new, partial(self._condition, source))
+        if not heavy:
+            self._condition(source, held_out)
+
+    def _on_features(self, data: Sequence[Tensor]) -> list[Tensor]:
+        """h, y and weights of rows, in eval mode."""
+        h = evaluate(self.f, data[0])
+        return [h, *(part.to(h.device) for part in data[1:])]
+
+    def _condition(self, *sources: Source) -> None:
+        """q(U) ← its optimum given all rows of the sources, part by part."""
+
+        def parts() -> Iterator[tuple[Tensor, Tensor, Tensor, Weights]]:
+            for data in (data for source in sources for data in source.chunks()):
+                h, y, *weights = self._on_features(data)
+                yield h, y, self.additive.variance(h), weights[0] if weights else None
+
+        condition(self.gp, parts())
 
     def go_on(self) -> None:
         """Forget what the end of an earlier fit learned of the noise, and which kernel it chose."""
@@ -375,7 +401,7 @@ class DUE(DeepGP):
         inducing points, maximises log p(y) itself and takes up to `EXACT_ROWS` rows; once it is
         trained, every row is an inducing point.
     finish
-        What follows training under the collapsed bound, see `due.DUERegressor`.
+        What follows training, see `due.DUERegressor`.
     warm
         Start q(U) at the posterior of GP regression on the labels, instead of N(0, I).
     inducing

@@ -1,6 +1,6 @@
 """The noise of a deep GP, once its features are chosen: its level, its shape over x, its tails."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import log, pi
 from typing import Any, NamedTuple
 
@@ -100,25 +100,41 @@ def _learn_shape(model: Any, known: Data, new: Data) -> None:
 
 
 @torch.no_grad()
-def noise_of_held_out(model: Any, new: Data) -> None:
-    """From rows that were held out: a half of them fits the shape, the other half judges it."""
-    likelihood, (h, y, *weights) = model.additive, new
-    rows = residuals(h, y, *model.posterior(h), *weights)
-    g = torch.zeros_like(rows.square)
+def noise_of_held_out(model: Any, new: Data, condition: Callable[[], None]) -> None:
+    """From rows that were held out: a half of them fits the shape, the other half judges it.
+
+    `condition` gives q(U) anew, with rows weighted by the noise that was found.
+    """
+    likelihood, rows = model.additive, _residuals_of(model, new)
     if isinstance(likelihood, StudentT):
         _set_tails(model, rows)
         return
+    g = torch.zeros_like(rows.square)
     if model.noise != "constant":
-        first = torch.arange(len(h), device=h.device) % 2 == 0
+        first = torch.arange(len(rows.h), device=rows.h.device) % 2 == 0
         halves = rows.part(first), rows.part(~first)
         choice = choose_shape(*halves, needed=model.noise == "varying")
         likelihood.shape, model.chosen["noise"] = choice.shape, _told(choice)
-        if choice.shape is not None:  # its level comes from the other half
-            rows, g = halves[1], choice.shape(halves[1].h).log()
-    level = best_level(rows, g)
-    likelihood.set_sigma2(level if likelihood.noises == len(level) else level.mean(0, keepdim=True))
+        if choice.shape is not None:  # other residuals are left then; the level: of the other half
+            _set_level(likelihood, halves[1], choice.shape(halves[1].h).log())
+            condition()
+            rows = _residuals_of(model, new)
+            likelihood.shape = fit_shape(rows.part(first), choice.strength, choice.length)
+            rows = rows.part(~first)
+            g = likelihood.shape(rows.h).log()
+    _set_level(likelihood, rows, g)
     if model.noise == "auto":
         _learn_tails(model, rows)
+
+
+def _residuals_of(model: Any, new: Data) -> Residuals:
+    h, y, *weights = new
+    return residuals(h, y, *model.posterior(h), *weights)
+
+
+def _set_level(likelihood: Any, rows: Residuals, g: Tensor) -> None:
+    level = best_level(rows, g)
+    likelihood.set_sigma2(level if likelihood.noises == len(level) else level.mean(0, keepdim=True))
 
 
 @torch.no_grad()

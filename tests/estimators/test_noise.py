@@ -1,5 +1,6 @@
 """Noise that depends on x, as a user meets it."""
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from scipy.stats import norm
 from due import DUERegressor
 from due.estimators import regressor
 from due.estimators.regressor import Tails, half_width
-from due.gp import Gaussian, StudentT
+from due.gp import Gaussian, StudentT, set_optimal_q
+from due.gp.initialise import evaluate
 from due.storage.atomic import StorageError
 
 FAST: dict[str, Any] = {"epochs": 80, "n_inducing": 20, "random_state": 0}
@@ -183,6 +185,19 @@ def test_a_warm_start_learns_tails_anew():
     without: Any = model.model_.likelihood
     assert isinstance(without, Gaussian) and without.shape is None
     assert "noise" not in model.history_ and "held_out" not in model.history_
+
+
+def test_under_the_elbo_too_q_is_the_optimum_given_all_rows_and_their_noise():
+    X, y = draw(300, 0)
+    model = DUERegressor(**{**FAST, "epochs": 10}, bound="elbo").fit(X, y)
+    assert model.history_["noise"]["kind"] == "varying" and "kernel" in model.history_
+    due = model.model_
+    h = evaluate(due.f, torch.as_tensor(model.scale_(X)).float())
+    want = deepcopy(due.gp)
+    target = torch.as_tensor(model.y_scale_(y[:, None])).float()
+    set_optimal_q(want, h, target, due.additive.variance(h))
+    for got, ours in zip(due.gp(h), want(h), strict=True):
+        assert_allclose(got.detach(), ours.detach(), rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("bound", ["collapsed", "elbo"])

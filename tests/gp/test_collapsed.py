@@ -16,7 +16,7 @@ from due.gp import (
     posterior,
     set_optimal_q,
 )
-from due.gp.collapsed import NOISES
+from due.gp.collapsed import NOISES, condition
 from due.gp.exact import Posterior, _LogNormal, weighted_likelihood
 
 from . import oracles
@@ -200,6 +200,23 @@ def test_optimal_q_attains_the_bound_and_nothing_near_it_does_better(kind):
         gp.m.data = m + scale * normal(2, 6, seed=seed)
         gp.raw_L_S.data = raw_L_S + scale * normal(2, 6, 6, seed=seed + 100)
         assert elbo(gp, h, y, SIGMA2) < best
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_in_parts_give_the_same_q(shared, weighted):
+    h, y = normal(23, 3), normal(23, 2, seed=2)
+    sigma2 = normal(23, 2, seed=3).exp()
+    weights = torch.arange(1, 24).double() if weighted else None
+    whole, by_parts = (random_gp(shared_kernel=shared) for _ in range(2))
+    set_optimal_q(whole, h, y, sigma2, weights)
+    rows = torch.arange(23).split(7)
+    condition(
+        by_parts,
+        ((h[r], y[r], sigma2[r], weights[r] if weights is not None else None) for r in rows),
+    )
+    assert_allclose(numpy(by_parts.m), numpy(whole.m), atol=1e-10)
+    assert_allclose(numpy(by_parts.L_S), numpy(whole.L_S), atol=1e-10)
 
 
 def test_hundreds_of_gradient_steps_on_q_reach_the_closed_form():

@@ -94,7 +94,7 @@ def six_bits(X: Floats) -> Floats:
 
 OTHERS = {
     "effect in steps": World(
-        lambda X: X[:, 2], lambda X: 2.0 * (X[:, 0] > 0) * (X[:, 1] > -0.5), 0.3, D=6
+        lambda X: X[:, 2], lambda X: np.where((X[:, 0] > 0) & (X[:, 1] > -0.5), 2.0, 0.0), 0.3, D=6
     ),
     "few treated": World(
         lambda X: X[:, 2] + np.sin(X[:, 0]),

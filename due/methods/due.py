@@ -349,7 +349,8 @@ class DeepGP(Method):
 
         def parts() -> Iterator[tuple[Tensor, Tensor, Tensor, Weights]]:
             for data in (data for source in sources for data in source.chunks()):
-                h, y, *weights = self._on_features(data)
+                x, y, *weights = (part.to(self.gp.Z.device) for part in data)
+                h = self.f(x)
                 yield h, y, self.additive.variance(h), weights[0] if weights else None
 
         condition(self.gp, parts())

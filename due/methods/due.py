@@ -337,18 +337,18 @@ class DeepGP(Method):
             self._condition(source)
         noise_of_held_out(self, new, partial(self._condition, source))
         if not heavy:
-            self._condition(source, held_out)
+            self._condition(source)  # alone: training may go on, and held-out rows judge it again
 
     def _on_features(self, data: Sequence[Tensor]) -> list[Tensor]:
         """h, y and weights of rows, in eval mode."""
         h = evaluate(self.f, data[0])
         return [h, *(part.to(h.device) for part in data[1:])]
 
-    def _condition(self, *sources: Source) -> None:
-        """q(U) ← its optimum given all rows of the sources, part by part."""
+    def _condition(self, source: Source) -> None:
+        """q(U) ← its optimum given all rows of the source, part by part."""
 
         def parts() -> Iterator[tuple[Tensor, Tensor, Tensor, Weights]]:
-            for data in (data for source in sources for data in source.chunks()):
+            for data in source.chunks():
                 x, y, *weights = (part.to(self.gp.Z.device) for part in data)
                 h = self.f(x)
                 yield h, y, self.additive.variance(h), weights[0] if weights else None

@@ -189,7 +189,8 @@ def test_a_warm_start_learns_tails_anew():
 
 def test_under_the_elbo_too_q_is_the_optimum_given_all_rows_and_their_noise():
     X, y = draw(300, 0)
-    model = DUERegressor(**{**FAST, "epochs": 10}, bound="elbo").fit(X, y)
+    model = DUERegressor(**{**FAST, "epochs": 10}, bound="elbo")
+    model.fit(X, y, validation=draw(100, 1))
     assert model.history_["noise"]["kind"] == "varying" and "kernel" in model.history_
     due = model.model_
     h = evaluate(due.f, torch.as_tensor(model.scale_(X)).float())

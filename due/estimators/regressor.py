@@ -280,10 +280,11 @@ class DUERegressor(Choosing, OnData, Regressor):
         which training rows (2,000 of them under the ELBO) are most probable, unless held-out rows
         object or there are more than 500 inducing points (or rows, if "exact"), and the noise
         under which those are, because features settle before the GP does and fit the rows they
-        were trained on too well; then q(U) learns from all rows, held-out ones too unless there are
-        so many that the ELBO trained. With `noise="student"` the kernel stays. The others are for q(U) in closed form: "q" lets q(U) learn from all rows, "gp" takes
-        60 steps of the noise and of all the GP on them, the smallest error but intervals that are
-        too narrow on most tables. "nothing" stops there.
+        were trained on too well; then q(U) learns from all rows, under the ELBO from those of the
+        training. With `noise="student"` the kernel stays. The others are for q(U) in closed form:
+        "q" lets q(U) learn from all rows, "gp" takes 60 steps of the noise and of all the GP on
+        them, the smallest error but intervals that are too narrow on most tables. "nothing" stops
+        there.
     noise
         "varying" has a variance per row, σ² exp(g(h)), with g a GP on the features, fitted to the
         residuals of rows left out or held out; "constant" has one σ² per output. "auto" takes the

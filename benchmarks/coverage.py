@@ -93,7 +93,7 @@ def six_bits(X: Floats) -> Floats:
 
 
 OTHERS = {
-    "effect in steps": World(
+    "stepped effect": World(
         lambda X: X[:, 2], lambda X: np.where((X[:, 0] > 0) & (X[:, 1] > -0.5), 2.0, 0.0), 0.3, D=6
     ),
     "few treated": World(
@@ -175,12 +175,12 @@ def report(folder: Path, cells: list[Cell], seeds: int, seconds: float) -> None:
     journal = open_journal(folder)  # with what others measured meanwhile
     print(f"up to {seeds} seeds; the target is a coverage of {TARGET} or more; * the fit warned\n")
     columns = f"{'RMSE':>6} {'covered':>8} {'half width':>11} {'CPU s':>6}"
-    print(f"{'world':15} {'people':>6}  {'method':10} {columns}  covered, each seed")
+    print(f"{'world':14} {'people':>6}  {'method':10} {columns}  covered, each seed")
     reached: dict[str, list[bool]] = {}
     for cell in cells:
         runs = [found for seed in range(seeds) if (found := find(journal, cell, seed))]
         if runs:
-            print(f"{cell.world:15} {cell.people:>6}  {cell.method:10} {summary(runs)}")
+            print(f"{cell.world:14} {cell.people:>6}  {cell.method:10} {summary(runs)}")
             covered = np.mean([run["covered"] for run in runs])
             reached.setdefault(cell.method, []).append(bool(covered >= TARGET))
     for method, each in reached.items():

@@ -163,7 +163,7 @@ class Regressor(RegressorMixin, MultiOutputMixin, NetworkEstimator):
             others = _others(self, validation, T=rows.y.shape[1])
             rows, held = Rows(*map(np.concatenate, zip(rows, others, strict=True))), len(others.X)
         if anew:
-            _warn_of_constant(rows.y)
+            _warn_of_constant(rows)
             self.y_scale_ = fit_scale(rows.y, rows.weight)
             self._flat: bool = values.ndim == 1  # y is (N,), not (N, 1)
             warn_of_codes(self, rows.X, rows.y)
@@ -281,19 +281,20 @@ class DUERegressor(Choosing, OnData, Regressor):
         object or there are more than 500 inducing points (or rows, if "exact"), and the noise
         under which those are, because features settle before the GP does and fit the rows they
         were trained on too well; then q(U) learns from all rows, under the ELBO from those of the
-        training. With `noise="student"` the kernel stays. The others are for q(U) in closed form:
-        "q" lets q(U) learn from all rows, "gp" takes 60 steps of the noise and of all the GP on
-        them, the smallest error but intervals that are too narrow on most tables. "nothing" stops
-        there.
+        training. With `noise="student"` the kernel stays, and under the ELBO q(U) too. The others
+        are for q(U) in closed form: "q" lets q(U) learn from all rows, "gp" takes 60 steps of the
+        noise and of all the GP on them, the smallest error but intervals that are too narrow on
+        most tables. "nothing" stops there.
     noise
         "varying" has a variance per row, σ² exp(g(h)), with g a GP on the features, fitted to the
         residuals of rows left out or held out; "constant" has one σ² per output. "auto" takes the
         first if it makes held-out rows more probable by a standard error; with `finish="noise"` it
         also makes the noise a Student-t with 5, 10 or 30 degrees of freedom, as they choose
-        (`history_` says so), and `predict_interval` as wide as they need, in each third of them by
-        standard deviation if they are 30 or more, or 60 under the ELBO; the density stays as it
-        is. "student" trains with a Student-t, of one σ² and down to 3 degrees of freedom: its mean
-        resists outliers, and with skewed noise is not that of y.
+        (`history_` says so), and `predict_interval` as wide as they need: all together if they are
+        5 or more, in each third of them by standard deviation if they are 30 or more; the density
+        stays as it is. Under the ELBO, if the noise varies, half of them count. "student" trains
+        with a Student-t, of one σ² and down to 3 degrees of freedom: its mean resists outliers, and
+        with skewed noise is not that of y.
     column_scales
         Let the default network learn a scale per column of 10 or more, as in `DUEClassifier`. None
         trains both with and without where q(U) is in closed form, and takes the one under which
@@ -419,13 +420,15 @@ def _others(estimator: Any, validation: Any, T: int) -> Rows:
     return others
 
 
-def _warn_of_constant(y: Floats) -> None:
+def _warn_of_constant(rows: Rows) -> None:
+    """Say which outputs are the same in all rows."""
+    y = rows.y
     constant = np.flatnonzero((y == y[0]).all(0))
-    if len(constant) and len(y) >= FEWEST:
+    if len(constant) and rows.weight.sum() >= FEWEST:
         which = "y" if y.shape[1] == 1 else f"y[:, {constant.tolist()}]"
         warnings.warn(
             f"{which} is {', '.join(map(str, y[0, constant].tolist()))} in all rows: there is "
-            "nothing to learn, and the predicted uncertainty says nothing about other rows",
+            "nothing to learn in it, and its predicted uncertainty says nothing about other rows",
             stacklevel=3,
         )
 

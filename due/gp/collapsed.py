@@ -63,13 +63,13 @@ def condition(gp: InducingGP, parts: Iterable[tuple[Features, Values, Noises, We
         _sums(_project(gp, h), _residual(gp, y), _weights(y, weights) / by_row(sigma2))
         for h, y, sigma2, weights in parts
     )
-    AA, b = reduce(lambda all, part: (all[0] + part[0], all[1] + part[1]), sums)
+    AA, b = reduce(lambda total, part: (total[0] + part[0], total[1] + part[1]), sums)
     B = _plus_identity(AA)  # (T or 1, M, M)
-    # B = U Uᵀ with U upper triangular, so S = B⁻¹ = L_S L_Sᵀ with L_S = U⁻ᵀ lower triangular
-    U = _factor(B.flip(-2, -1)).flip(-2, -1)
-    eye = torch.eye(B.shape[-1], dtype=B.dtype, device=B.device).expand_as(U)
-    L_S = torch.linalg.solve_triangular(U.mT, eye, upper=False)  # (T or 1, M, M)
-    gp.set_q(times(times(b[:, None], L_S), L_S.mT)[:, 0], L_S)
+    L_S = _factor_of_inverse(B)
+    m = times(times(b[:, None], L_S), L_S.mT)[:, 0]  # B⁻¹ b
+    if gp.shared_covariance and len(B) > 1:
+        L_S = _factor_of_inverse(B.mean(0, keepdim=True))
+    gp.set_q(m, L_S)
 
 
 @torch.no_grad()
@@ -100,11 +100,11 @@ def held_out_noise(
     c = V.mT @ a  # (T or 1, M, P)
     sigma2 = torch.logspace(*NOISES, dtype=b.dtype, device=b.device)[:, None, None]
     shrink = (sigma2 + lam).reciprocal()  # (G, T or 1, M)
-    mean = (shrink * b)[..., None, :] @ c  # (G, T, 1, P)
-    spread = shrink[..., None, :] @ c.square()  # (G, T or 1, 1, P)
+    mean = times((shrink * b).transpose(0, 1), c).transpose(0, 1)  # (G, T, P)
+    spread = times(shrink.transpose(0, 1), c.square()).transpose(0, 1)  # (G, T or 1, P)
     unexplained = (gp.kernel.outputscale[:, None] - column_squares(a)).clamp_min(0)
-    var = unexplained + sigma2 * (new_e + spread[..., 0, :])  # (G, T or 1, P)
-    misfit = (_residual(gp, new_y) - mean[..., 0, :]).square() / var + var.log()
+    var = unexplained + sigma2 * (new_e + spread)  # (G, T or 1, P)
+    misfit = (_residual(gp, new_y) - mean).square() / var + var.log()
     total = (_weights(new_y, new_weights) * misfit).sum(-1)  # (G, T)
     best = (total.sum(1, keepdim=True) if shared else total).argmin(0)  # (T,) or (1,)
     return sigma2[best, 0, 0]
@@ -161,6 +161,13 @@ def _sums(A: Tensor, r: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
 
 def _plus_identity(AA: Tensor) -> Tensor:
     return torch.eye(AA.shape[-1], dtype=AA.dtype, device=AA.device) + AA
+
+
+def _factor_of_inverse(B: Tensor) -> Tensor:
+    """L_S, lower triangular, with L_S L_Sᵀ = B⁻¹: B = U Uᵀ with U upper triangular, L_S = U⁻ᵀ."""
+    U = _factor(B.flip(-2, -1)).flip(-2, -1)
+    eye = torch.eye(B.shape[-1], dtype=B.dtype, device=B.device).expand_as(U)
+    return torch.linalg.solve_triangular(U.mT, eye, upper=False)
 
 
 def _factor(B: Tensor) -> Tensor:

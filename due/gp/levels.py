@@ -7,8 +7,8 @@ rows than should. It is that of the inner four fifths of the third, and from the
 to that of the next. Few rows tell a scale better than how many lie far out, so besides those of the
 third count made-up rows of their scale a, z = a |N(0, 1)|: `USUAL` of them, and `WIDE` of twice it,
 because rows that chose the epoch and the noise lie nearer to the mean than new ones. Fewer than
-`PARTED` rows are not parted, and lie nearer still: `WIDER` in place of `WIDE`. All this is up to
-the z beyond which not one of all these rows should lie: farther out they cannot tell.
+`PARTED` rows are one part. They lie nearer still, so `WIDER` such rows count instead of `WIDE`. All
+this is up to the z beyond which not one of all these rows should lie: farther out they cannot tell.
 """
 
 from math import sqrt

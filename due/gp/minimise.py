@@ -1,46 +1,56 @@
 """L-BFGS on all rows at once, for what has few parameters and a smooth loss."""
 
 from collections.abc import Callable, Iterable
-from math import inf
+from math import isfinite
 
 import torch
 from numpy.linalg import LinAlgError
 from torch import Tensor
 
 TRIES = 3
+SHORTER = 0.1  # steps of a try, relative to those of one that found nothing better
 
 
 @torch.enable_grad()
 def minimise(
     parameters: Iterable[Tensor], loss: Callable[[], Tensor], steps: int, history: int = 10
 ) -> None:
-    """Minimise `loss()` over the parameters, in at most so many steps of L-BFGS.
+    """Minimise `loss()` over the parameters, in up to so many steps of L-BFGS.
 
-    A line search may step to where a matrix cannot be factorised. It then begins anew, from the
-    best parameters before; where they are the start already, the error is raised.
+    A line search may step to where a matrix cannot be factorised, or the loss is not finite. It
+    then begins anew from the best point so far; with shorter steps, if that is where it began. If
+    nothing better than the start is found so, the error is raised.
     """
-    given, least, best = list(parameters), inf, None
+    given, best = list(parameters), list[Tensor]()
+    losses: list[float] = []  # ever lower; the last one is that of the best point
 
     def closure() -> Tensor:
-        nonlocal least, best
+        nonlocal best
         optimizer.zero_grad()
         value = loss()
-        if float(value.detach()) < least:
-            least, best = float(value.detach()), [part.detach().clone() for part in given]
+        now = float(value.detach())
+        if losses and not isfinite(now):
+            raise LinAlgError(f"the loss is {now}")
+        if isfinite(now) and (not losses or now < losses[-1]):
+            losses.append(now)
+            best = [part.detach().clone() for part in given]
         value.backward()
         return value
 
-    for _ in range(TRIES):
+    rate = 1.0
+    for attempt in range(TRIES):
+        known = max(1, len(losses))
         optimizer = torch.optim.LBFGS(
-            given, max_iter=steps, history_size=history, line_search_fn="strong_wolfe"
+            given, rate, steps, history_size=history, line_search_fn="strong_wolfe"
         )
         try:
             optimizer.step(closure)
             break
         except LinAlgError:
-            if best is None:
-                raise
             with torch.no_grad():
-                for part, value in zip(given, best, strict=True):
+                for part, value in zip(given, best, strict=bool(losses)):
                     part.copy_(value)
+            if not losses or (attempt == TRIES - 1 and len(losses) == 1):
+                raise
+            rate = 1.0 if len(losses) > known else SHORTER * rate
     optimizer.zero_grad()

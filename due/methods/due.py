@@ -329,7 +329,7 @@ class DeepGP(Method):
             set_optimal_q(self.gp, h, y, self.additive.variance(h), *weights)
 
     def _absorb_by_parts(self, source: Source, held_out: Source) -> None:
-        """The same for many rows: the kernel learns from some of them, the noise from new ones."""
+        """What follows the ELBO: kernel, q(U) and noise, as for few rows, but part by part."""
         new = self._on_features(held_out.some(NOISE_ROWS, 0))
         heavy = isinstance(self.likelihood, StudentT)
         if not heavy:
@@ -337,7 +337,7 @@ class DeepGP(Method):
             self._condition(source)
         noise_of_held_out(self, new, partial(self._condition, source))
         if not heavy:
-            self._condition(source)  # alone: training may go on, and held-out rows judge it again
+            self._condition(source)  # alone: a warm start validates on the held-out rows again
 
     def _on_features(self, data: Sequence[Tensor]) -> list[Tensor]:
         """h, y and weights of rows, in eval mode."""

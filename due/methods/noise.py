@@ -24,6 +24,7 @@ NUS = (3.0, 4.0, 6.0, 10.0, 30.0)
 MILD = (5.0, 10.0, 30.0)  # of `auto`: the standard deviation still tells the interval
 ROUNDS = 5  # of weights and q(U) in turn
 SMALLEST = 1e-10
+FEWEST = 5  # held-out rows that fit a shape of the noise, and as many that judge it
 MOST = 1000  # rows by which tails are chosen
 NINETY = 1.645  # z of 90 %
 Data = list[Tensor]  # features, y and perhaps weights
@@ -110,7 +111,9 @@ def noise_of_held_out(model: Any, new: Data, condition: Callable[[], None]) -> N
         _set_tails(model, rows)
         return
     g = torch.zeros_like(rows.square)
-    if model.noise != "constant":
+    if model.noise != "constant" and len(rows.h) < 2 * FEWEST:
+        model.chosen["noise"] = {"kind": "constant"}
+    elif model.noise != "constant":
         first = torch.arange(len(rows.h), device=rows.h.device) % 2 == 0
         halves = rows.part(first), rows.part(~first)
         choice = choose_shape(*halves, needed=model.noise == "varying")
@@ -123,8 +126,8 @@ def noise_of_held_out(model: Any, new: Data, condition: Callable[[], None]) -> N
             rows = rows.part(~first)
             g = likelihood.shape(rows.h).log()
     _set_level(likelihood, rows, g)
-    if model.noise == "auto":
-        _learn_tails(model, rows)
+    density = _learn_tails(model, rows) if model.noise == "auto" else _log_normal(model, rows)
+    model.held_out_loss = -mean_and_error(density, rows.weight)[0]
 
 
 def _residuals_of(model: Any, new: Data) -> Residuals:
@@ -218,7 +221,8 @@ def level_of(model: Any, known: Data, new: Data) -> Tensor:
     """σ² under which new rows are most probable, of a function fitted to known ones."""
     (h0, y0, *w0), (h1, y1, *w1), likelihood = known, new, model.additive
     how: dict[str, Any] = {"shared": likelihood.noises < model.gp.T, "shape": likelihood.shape}
-    return held_out_noise(model.gp, h0, y0, h1, y1, *w0, *w1, **how)
+    weights, new_weights = (w[0] if w else None for w in (w0, w1))
+    return held_out_noise(model.gp, h0, y0, h1, y1, weights, new_weights, **how)
 
 
 def left_out(model: Any, known: Data, new: Data) -> tuple[Residuals, Residuals]:

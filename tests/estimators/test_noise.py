@@ -187,7 +187,8 @@ def test_a_warm_start_learns_tails_anew():
     assert "noise" not in model.history_ and "held_out" not in model.history_
 
 
-def test_under_the_elbo_too_q_is_the_optimum_given_all_rows_and_their_noise():
+def test_under_the_elbo_too_q_is_the_optimum_given_the_training_rows(monkeypatch):
+    monkeypatch.setattr("due.rows.source.at_once", lambda shape: 70)  # in parts
     X, y = draw(300, 0)
     model = DUERegressor(**{**FAST, "epochs": 10}, bound="elbo")
     model.fit(X, y, validation=draw(100, 1))
@@ -199,6 +200,26 @@ def test_under_the_elbo_too_q_is_the_optimum_given_all_rows_and_their_noise():
     set_optimal_q(want, h, target, due.additive.variance(h))
     for got, ours in zip(due.gp(h), want(h), strict=True):
         assert_allclose(got.detach(), ours.detach(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("noise", ["auto", "varying", "constant"])
+@pytest.mark.parametrize("held", [1, 2, 5])
+def test_few_held_out_rows_tell_a_level_and_no_shape(noise, held):
+    X, y = draw(60, 0)
+    model = DUERegressor(**{**FAST, "epochs": 3}, bound="elbo", noise=noise)
+    model.fit(X, y, validation=(X[:held], y[:held]))
+    assert model.history_.get("noise", {"kind": "constant"})["kind"] == "constant"
+    assert np.isfinite(model.predict_interval(X)).all() and np.isfinite(model.history_["held_out"])
+
+
+@pytest.mark.parametrize("bound", ["collapsed", "elbo"])
+def test_what_held_out_rows_lose_is_that_of_the_finished_model(bound):
+    X, y = draw(300, 0)
+    new = draw(200, 1)
+    model = DUERegressor(**{**FAST, "epochs": 20}, bound=bound, noise="constant")
+    model.fit(X, y, validation=new)
+    standard = -model.log_density(*new).mean() - np.log(model.y_scale_.std[0])
+    assert_allclose(model.history_["held_out"], standard, atol=0.05)
 
 
 @pytest.mark.parametrize("bound", ["collapsed", "elbo"])

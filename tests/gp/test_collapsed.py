@@ -219,6 +219,15 @@ def test_rows_in_parts_give_the_same_q(shared, weighted):
     assert_allclose(numpy(by_parts.L_S), numpy(whole.L_S), atol=1e-10)
 
 
+def test_one_covariance_of_outputs_with_noise_of_their_own():
+    gp = random_gp(shared_kernel=True, shared_covariance=True)
+    h, y = normal(9, 3), normal(9, 2, seed=2)
+    set_optimal_q(gp, h, y, SIGMA2)
+    lost = -elbo(gp, h, y, SIGMA2)
+    grads = torch.autograd.grad(lost, [gp.m, gp.raw_L_S])
+    assert all(float(grad.abs().max()) < 1e-8 for grad in grads)
+
+
 def test_hundreds_of_gradient_steps_on_q_reach_the_closed_form():
     gp, h, y = random_gp(), normal(10, 3, seed=1), normal(10, 2, seed=2)
     want = collapsed_bound(gp, h, y, SIGMA2).item()

@@ -9,7 +9,7 @@ from numpy.linalg import LinAlgError
 from numpy.testing import assert_allclose
 
 from due.baselines import ExactGPRegressor
-from due.gp.minimise import TRIES, minimise
+from due.gp.minimise import SHORTER, TRIES, minimise
 
 
 @given(seed=st.integers(0, 99), n=st.integers(1, 6))
@@ -39,7 +39,7 @@ def test_goes_on_from_the_best_point_where_a_step_leads_out():
     assert_allclose(x.detach(), 1, atol=1e-3)
 
 
-def test_an_error_at_the_start_is_raised_and_later_ones_end_at_the_best_point():
+def test_an_error_is_raised_where_nothing_better_than_the_start_is_found():
     x = torch.tensor([1.0], requires_grad=True)
 
     def never():
@@ -56,8 +56,24 @@ def test_an_error_at_the_start_is_raised_and_later_ones_end_at_the_best_point():
             raise LinAlgError("only at the start")
         return x.square().sum()
 
-    minimise([x], once_each_time, 5)
+    with pytest.raises(LinAlgError, match="only at the start"):
+        minimise([x], once_each_time, 5)
     assert x.item() == 1 and len(calls) == 2 * TRIES
+    steps = np.abs(np.subtract(calls[1::2], 1))
+    assert_allclose(steps[1:] / steps[:-1], SHORTER, rtol=1e-3)
+
+
+@pytest.mark.parametrize("refuse", [True, False])
+def test_shorter_steps_where_the_first_one_leads_out(refuse):
+    x = torch.tensor([3.0], dtype=torch.float64, requires_grad=True)
+
+    def loss():  # without an error it is NaN
+        if x.item() <= 2 and refuse:
+            raise LinAlgError("not here")
+        return ((x - 2.1).square() + 0 * (x - 2).log()).sum()
+
+    minimise([x], loss, 50)
+    assert_allclose(x.detach(), 2.1, atol=1e-3)
 
 
 def test_an_exact_gp_survives_a_step_to_a_length_scale_of_zero():

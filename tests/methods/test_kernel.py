@@ -180,7 +180,7 @@ def test_kernels_to_choose_from_are_checked(kernels):
 
 @pytest.mark.parametrize("bound", ["collapsed", "exact", "elbo"])
 def test_a_gap_is_as_wide_as_that_of_the_gp_on_inputs(bound, rng):
-    """The function is the one of the GP up to a factor: without the end of the ridge, .6 of it."""
+    """The function is the one of the GP up to a factor: without the end of the ridge, .6 or 2."""
     x = np.concatenate([rng.uniform(-5, -2, 100), rng.uniform(2, 5, 100)])[:, None]
     y = 4 * np.sin(x[:, 0]) + 0.1 * rng.normal(size=200)
     model = DUERegressor(

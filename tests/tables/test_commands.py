@@ -98,7 +98,6 @@ def test_parquet_in_and_out(folder):
         (["predict", "modle", "people.csv"], "did you mean 'model'"),
         (["predict", "model", "people.csv", "--level", "95"], "between 0 and 1"),
         (["effect", "model", "people.csv"], "not of effects"),
-        (["predict", "model", "people.csv", "-o", "./people.csv"], "is the table itself"),
         (["evaluate", "model", "people.csv", "--part", "exam"], "not one of all"),
         (["info", "."], "no model in"),
     ],
@@ -110,6 +109,14 @@ def test_mistakes_are_answered_in_one_line(folder, monkeypatch, arguments, error
     done = due(*arguments)
     assert done.exit_code == 1 and re.search(error, done.stderr)
     assert done.stderr.strip().splitlines()[-1].startswith("error: ")
+
+
+def test_predictions_do_not_overwrite_their_table(folder):
+    table = folder / "people.csv"
+    before = table.read_bytes()
+    done = due("predict", folder / "model", table, "-o", folder / "." / "people.csv")
+    assert done.exit_code == 1 and "is the table itself" in done.stderr
+    assert table.read_bytes() == before
 
 
 def test_usage_errors_have_code_2():

@@ -55,6 +55,17 @@ def test_it_ends_where_scikit_learn_ends(rng):
     assert_allclose(output, want.kernel_.k1.k1.constant_value, rtol=0.15)
 
 
+def test_held_out_rows_alone_may_have_weights(rng):
+    held = rng.uniform(-3, 3, 40)
+    new, found = data(held, 3 * np.sin(2 * held)), []
+    for weights in ([], [torch.ones(40, dtype=torch.float64)]):
+        model = on_inputs()
+        settle_kernel(model, data(X, Y), [*new, *weights])
+        assert model.chosen["kernel"] == SETTLED
+        found.append(numbers(model))
+    assert_allclose(found[1], found[0], rtol=1e-9)
+
+
 def test_it_stays_where_held_out_rows_get_less_probable(rng):
     """They wave fast where the others do not."""
     model, held = on_inputs(0.05), rng.uniform(-3, 3, 40)

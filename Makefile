@@ -44,6 +44,7 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/million_rows.py
 	$(BIN)/python benchmarks/effects.py
 	$(BIN)/python benchmarks/coverage.py
+	$(BIN)/python benchmarks/coverage.py --others
 	$(BIN)/python benchmarks/trust.py
 	$(BIN)/python benchmarks/defaults.py
 

@@ -62,6 +62,7 @@ BEFORE |= {"kernel": "matern32"}
 FIRST_SEED = 10  # those before it chose the defaults
 STANDARD = 20  # splits of UCI; those from here on are random
 FIRST_SPLITS = 5  # over which all its sets together are looked at
+FEW_MODELS = "DUE before", "DUE", "exact GP"
 OF_ROWS = ", "  # before their number, in the name of a set of few rows
 Numbers = dict[str, float]
 
@@ -317,7 +318,7 @@ def tasks(size: Size, only: str | None) -> Iterator[tuple[str, str, str, int]]:
                 yield from ((part, name, model, seed) for seed in seeds)
     for n in size.few if only in (None, "few") else ():
         for name in (name for name, (part, _) in MADE_UP.items() if part == "ranking"):
-            for model in ("DUE before", "DUE", "exact GP"):
+            for model in FEW_MODELS:
                 yield from (("few", f"{name}{OF_ROWS}{n}", model, seed) for seed in seeds)
     for name in (name for name in VARIED if name in MADE_UP or name in size.uci):
         first = FIRST_SEED if name in MADE_UP else 0
@@ -458,8 +459,7 @@ def verdicts(found: dict[tuple[str, ...], list[Numbers]]) -> list[str]:
 
 def together(found: dict[tuple[str, ...], list[Numbers]]) -> Iterator[str]:
     """Thirds of all UCI sets over the first standard splits: the mean over sets."""
-    sets = [fits[:FIRST_SPLITS] for (part, _, model), fits in found.items()
-            if part == "uci" and model == "DUE"]  # fmt: skip
+    sets = [fits[:FIRST_SPLITS] for key, fits in found.items() if key[::2] == ("uci", "DUE")]
     for third in THIRDS if sets else ():
         shares = [float(np.mean([each[third] for each in fits])) for fits in sets]
         of = f"{len(sets)} sets, {min(map(len, sets))} splits"
@@ -490,19 +490,16 @@ class Third(NamedTuple):
 
 def of_few_rows(found: dict[tuple[str, ...], list[Numbers]]) -> Iterator[str]:
     """Coverage of 90 % intervals: the mean over all sets of as many rows."""
-    sizes = dict.fromkeys(name.partition(OF_ROWS)[2] for part, name, _ in found if part == "few")
-    for n in sizes:
-        of = {
-            model: [each["coverage"] for (part, name, kind), fits in found.items()
-                    if part == "few" and kind == model and name.endswith(OF_ROWS + n)
-                    for each in fits]
-            for model in ("DUE before", "DUE", "exact GP")
-        }  # fmt: skip
-        if not all(of.values()):
-            continue
-        ours, before, rival = (float(np.mean(of[k])) for k in ("DUE", "DUE before", "exact GP"))
-        word = f".87 to .93; before {before:.3f}, exact GP {rival:.3f}"
-        yield _line(f"{n} rows", "covered", ours, 0.9, 0.87 <= ours <= 0.93, word)
+    covered: dict[str, dict[str, list[float]]] = {}
+    for (part, name, model), fits in found.items():
+        if part == "few":
+            of_size = covered.setdefault(name.partition(OF_ROWS)[2], {})
+            of_size.setdefault(model, []).extend(each["coverage"] for each in fits)
+    for n, of in covered.items():
+        if of.keys() >= set(FEW_MODELS):
+            before, ours, rival = (float(np.mean(of[model])) for model in FEW_MODELS)
+            word = f".87 to .93; before {before:.3f}, exact GP {rival:.3f}"
+            yield _line(f"{n} rows", "covered", ours, 0.9, 0.87 <= ours <= 0.93, word)
 
 
 def _third(shares: list[float], least: float) -> Third:

@@ -21,7 +21,8 @@ def minimise(
     then begins anew from the best point so far; with shorter steps, if that is where it began. If
     nothing better than the start is found so, the error is raised.
     """
-    given, best = list(parameters), list[Tensor]()
+    given = list(parameters)
+    best = [part.detach().clone() for part in given]
     losses: list[float] = []  # ever lower; the last one is that of the best point
 
     def closure() -> Tensor:
@@ -48,7 +49,7 @@ def minimise(
             break
         except LinAlgError:
             with torch.no_grad():
-                for part, value in zip(given, best, strict=bool(losses)):
+                for part, value in zip(given, best, strict=True):
                     part.copy_(value)
             if not losses or (attempt == TRIES - 1 and len(losses) == 1):
                 raise
